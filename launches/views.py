@@ -20,6 +20,7 @@ from launches.models import ArmRun, Launch
 from launches.presentation import card
 from launches.services import arms, bundles, choices, launching
 from launches.settings_form import SettingsForm, filled
+from proposals import launch as launch_files
 from proposals.models import Proposal
 from proposals.services import measuring
 
@@ -95,7 +96,7 @@ def bundle(request: MemberRequest, pk: int, arm: str) -> HttpResponse:
     if arm not in ArmRun.Arm.values:
         raise Http404
     try:
-        packed = bundles.archive(bundles.of_arm(launch, arm))
+        packed = launch_files.archive(bundles.of_arm(launch, arm))
     except bundles.BundleError as error:
         raise Http404(str(error)) from error
     name = f"asap-{launch.pk}-{arm}.zip"

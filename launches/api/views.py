@@ -16,6 +16,7 @@ from experiments.api.common import ConfigErrors
 from launches.api.serializers import LaunchRequest, LaunchSerializer
 from launches.models import Launch
 from launches.services import bundles, launching
+from proposals import launch as launch_files
 from proposals.models import Proposal
 
 
@@ -55,7 +56,7 @@ class LaunchViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     def bundle(self, request: Request, pk: str, arm: str) -> HttpResponse:
         """The bundle that runs an arm, as a zip: configuration, script, flags and the reporter."""
         made = self.get_object()
-        packed = bundles.archive(bundles.of_arm(made, arm))
+        packed = launch_files.archive(bundles.of_arm(made, arm))
         name = f"asap-{made.pk}-{arm}.zip"
         return HttpResponse(
             packed, content_type="application/zip", headers={"Content-Disposition": f'attachment; filename="{name}"'}

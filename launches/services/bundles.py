@@ -6,9 +6,6 @@ repeats of an arm comes from the environment, so that one bundle serves them all
 
 from __future__ import annotations
 
-import io
-import shlex
-import zipfile
 from pathlib import Path
 
 from accounts.refusals import Refused
@@ -18,16 +15,10 @@ from perfmodel.chips import get_chip
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals import launch as tool_files
 from proposals.candidate import Candidate, MeshAndChanges
-from proposals.launch.file import comment
+from proposals.launch.file import render
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
-_DATE = (1980, 1, 1, 0, 0, 0)
 _KINDS = {"maxtext": "maxtext", "megatron": "megatron"}
-#: Of a script whose arm is compared.
-_PROFILED = """if [ "$ASAP_REPEAT" = 1 ]; then PROFILE="${PROFILE-1}"; fi  # the other repeats are timed undisturbed
-"""
-#: Steps that the profiler records, after so many.
-PROFILED, PROFILE_AFTER = 3, 10
 
 
 class BundleError(Refused):
@@ -54,9 +45,7 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
         command = launch.values.get("command") or ""
         if not command:
             raise BundleError("No custom command is set; set one under Settings, Launching.")
-    files["run.sh"] = _script(launch, arm, command)
-    files["README.txt"] = _readme(launch, arm)
-    return files
+    return files | scripts(launch, arm, command)
 
 
 def _started_from(launch: Launch, arm: str) -> tuple[ExperimentConfig, MeshAndChanges, str]:
@@ -87,62 +76,13 @@ def hosts(config: ExperimentConfig) -> tuple[int, int]:
     return -(-config.hardware.chips // per_host), per_host
 
 
-def archive(files: dict[str, str]) -> bytes:
-    """The same files give the same bytes; scripts may be executed."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in sorted(files.items()):
-            info = zipfile.ZipInfo(name, _DATE)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (0o100755 if name.endswith((".sh", ".py")) else 0o100644) << 16
-            packed.writestr(info, text)
-    return buffer.getvalue()
-
-
-def _script(launch: Launch, arm: str, command: str) -> str:
+def scripts(launch: Launch, arm: str, command: str) -> dict[str, str]:
+    """Return the script of an arm, and what to read before it is run by hand."""
     about = [
         f"Launch {launch.pk} of ASAP Web, {arm} arm, by {choices.TOOLS[launch.tool]}.",
         "Run it once on each host.  It takes ASAP_TOKEN and ASAP_REPEAT from the environment or from secret.env.",
     ]
-    setup = launch.values.get("setup") or ""
-    profiled = "" if arm == ArmRun.Arm.TRIAL else _PROFILED
-    return f"""#!/usr/bin/env bash
-{comment(about)}
-set -uo pipefail
-bundle="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
-secret="${{ASAP_SECRET:-$bundle/secret.env}}"
-if [ -r "$secret" ]; then . "$secret"; fi
-export ASAP_URL=${{ASAP_URL:-{shlex.quote(launch.server)}}} ASAP_LAUNCH={launch.pk} ASAP_ARM={arm}
-export ASAP_REPEAT="${{ASAP_REPEAT:?say which repeat this is: 1 to {launch.repeats}}}"
-{profiled}export STEPS="${{STEPS:-{launch.steps}}}" PROFILE="${{PROFILE-}}"
-export RUN_NAME="${{ASAP_RUN_NAME:-asap-{launch.pk}-{arm}}}"
-work="${{ASAP_WORK:-$(mktemp -d)}}"
-export OUTPUT="${{OUTPUT:-$work/output}}"
-mkdir -p "$OUTPUT" && cp "$bundle"/* "$work"/ 2>/dev/null
-cd "$work" || exit 1
-rm -f secret.env
-{setup + chr(10) if setup else ""}python3 asap_report.py run --profile "$OUTPUT" -- bash -c {shlex.quote(command)}
-code=$?
-rank="${{SLURM_PROCID:-${{JOB_COMPLETION_INDEX:-0}}}}"
-if [ -w "$bundle" ]; then echo "$code" > "$bundle/ended$([ "$rank" = 0 ] || echo ".$rank")"; fi
-exit "$code"
-"""
-
-
-def _readme(launch: Launch, arm: str) -> str:
-    if arm == ArmRun.Arm.TRIAL:
-        return f"""Launch {launch.pk}: a trial of a campaign, {launch.steps} steps, submitted by ASAP Web.
-
-Step times, log, memory and failure are reported automatically; what cannot be sent stays in ~/.cache/asap-report until
-`python3 asap_report.py flush`.
-"""
-    return f"""Launch {launch.pk}, {arm} arm: {launch.repeats} repeats of {launch.steps} steps.
-
-By hand: make a token on the page of the launch, then on each host, for each repeat from 1 to {launch.repeats}:
-
-    ASAP_TOKEN=... ASAP_REPEAT=1 bash run.sh
-
-Run the repeats of both arms in turn (proposal 1, control 1, proposal 2, ...), so that whatever changes on the cluster
-meanwhile changes for both.  Step times, log, memory, failure and the profile of repeat 1 are reported by themselves;
-what cannot be sent waits in ~/.cache/asap-report until `python3 asap_report.py flush`.
-"""
+    values = {
+        "launch": launch, "arm": arm, "about": about, "command": command, "setup": launch.values.get("setup") or ""
+    }  # fmt: skip
+    return {name: render(name, **values) for name in ("run.sh", "README.txt")}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perfmodel.config import ExperimentConfig
 
@@ -65,14 +71,6 @@ def one_line(text: str, limit: int = 300) -> str:
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:limit]
 
 
-def comment(lines: Iterable[str]) -> str:
-    """Lines as a block of `#` comments, wrapped."""
-    wrapped: list[str] = []
-    for line in lines:
-        wrapped += textwrap.wrap(one_line(line, 2000), _COMMENT_WIDTH, break_on_hyphens=False) or [""]
-    return "\n".join(f"# {line}".rstrip() for line in wrapped)
-
-
 def slug(text: str) -> str:
     """Lower-case letters, digits and hyphens, at most 60: a run's name that every tool takes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "asap"
@@ -101,18 +99,6 @@ def word(value: Word) -> str:
     return shlex.quote(str(value))
 
 
-def array(name: str, lines: Sequence[str]) -> str:
-    """A bash array with one entry, or one flag with its value, per line."""
-    return "\n".join([f"{name}=(", *(f"  {line}" for line in lines), ")"])
-
-
-def export_more(variable: str, flags: Sequence[str]) -> str:
-    """Append flags to an environment variable of the shell, empty where there are none."""
-    if not flags:
-        return ""
-    return f'export {variable}="${{{variable}:-}} "{shlex.quote(" ".join(flags))}\n'
-
-
 #: Steps, after so many others, that a run records: enough for a diagnosis, few enough for a small profile.
 PROFILE_AFTER, PROFILED = 10, 3
 DEFAULT_STEPS = 30
@@ -123,15 +109,46 @@ RUN_NOTE = (
 )
 
 
-def run_environment() -> str:
-    """Shell lines with the defaults of `RUN_NOTE`."""
-    return (
-        f'STEPS="${{STEPS:-{DEFAULT_STEPS}}}" OUTPUT="${{OUTPUT:-$PWD/output}}" PROFILE="${{PROFILE-1}}"\n'
-        f'PROFILE_AFTER="${{PROFILE_AFTER:-{PROFILE_AFTER}}}"\n'
-    )
-
-
 def xla_flags(config: ExperimentConfig) -> tuple[str, ...]:
     """The configuration's XLA flags, each with its two dashes and without blanks."""
     words = [part for flag in config.training.xla_flags for part in one_line(flag, 1000).split()]
     return tuple(part if part.startswith("-") else f"--{part}" for part in words)
+
+
+def comment(lines: Iterable[str]) -> str:
+    """Lines as a block of `#` comments, wrapped."""
+    wrapped: list[str] = []
+    for line in lines:
+        wrapped += textwrap.wrap(one_line(line, 2000), _COMMENT_WIDTH, break_on_hyphens=False) or [""]
+    return "\n".join(f"# {line}".rstrip() for line in wrapped)
+
+
+def literal(values: Iterable[str]) -> str:
+    """A tuple of texts as Python writes it, in double quotes where it can."""
+    inner = [f'"{v}"' if v.isprintable() and not set(v) & set('"\\') else repr(v) for v in values]
+    return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")), undefined=StrictUndefined, autoescape=False,
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+)  # fmt: skip
+_TEMPLATES.filters |= {"comment": comment, "word": word, "literal": literal}
+_TEMPLATES.globals |= {"profile_after": PROFILE_AFTER, "profiled": PROFILED, "default_steps": DEFAULT_STEPS}
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the text of a launch file.  What a user typed comes as a value, through one of the filters above."""
+    return _TEMPLATES.get_template(f"{template}.j2").render(values)
+
+
+def archive(files: Mapping[str, str]) -> bytes:
+    """Return a zip of `files` (name → text).  Equal input gives equal bytes; scripts are executable."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in sorted(files.items()):
+            info = zipfile.ZipInfo(name)  # of 1980: a zip has no earlier date
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (0o100755 if name.endswith((".sh", ".py")) else 0o100644) << 16
+            packed.writestr(info, text)
+    return buffer.getvalue()

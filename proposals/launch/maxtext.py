@@ -18,27 +18,15 @@ from typing import Any
 
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig, ModelShape
-from proposals.launch.file import (
-    PROFILED,
-    RUN_NOTE,
-    Header,
-    LaunchFile,
-    NotExpressible,
-    Required,
-    Word,
-    array,
-    comment,
-    export_more,
-    run_environment,
-    slug,
-    word,
-    xla_flags,
-)
-from proposals.launch.placement import OPEN_REMAT, Placement, granules, must_split, nvlink_domain, place
+from proposals.launch.file import RUN_NOTE, Header, LaunchFile, NotExpressible, Required, Word, render, slug, xla_flags
+from proposals.launch.placement import OPEN_REMAT, Placement, must_split, nvlink_domain, place, tool_axes
 
 DATA_FILE = Path(__file__).with_name("maxtext.toml")
-#: MaxText's mesh axes that a configuration can use, in MaxText's order (base.yml, mesh_axes), by the name in its flags.
-AXES = ("data", "pipeline", "fsdp", "context", "tensor", "expert")
+#: MaxText's mesh axes that a configuration can use by our role, in MaxText's order (base.yml, mesh_axes).
+_NAMES = {
+    "data": "data", "pipeline": "pipeline", "fsdp": "fsdp", "seq": "context", "model": "tensor", "expert": "expert",
+}  # fmt: skip
+AXES = tuple(_NAMES.values())
 #: Policies that save as much as the price assumes: MaxText's own `none` recomputes every scanned layer, as `full` does
 #: (nnx_decoders.py and decoders.py), and minimal_offloaded moves the outputs of matmuls, not the layer inputs.
 _REMAT: Mapping[str, Flags] = {
@@ -48,26 +36,6 @@ _REMAT: Mapping[str, Flags] = {
     "offload": {"remat_policy": "custom", "decoder_layer_input": "offload"},
 }
 _SOURCES = "MaxText's base.yml and types.py"
-
-#: Data, steps, output and profiler of a run; every host's profile comes back, for stragglers.
-_RUN = (
-    run_environment()
-    + """RUN=(
-  steps="$STEPS"
-  base_output_directory="$OUTPUT"
-  dataset_type="${DATASET_TYPE:-synthetic}"
-  enable_checkpointing=false
-)
-if [ -n "$PROFILE" ]; then
-  RUN+=(
-    profiler=xplane
-    skip_first_n_steps_for_profiler="$PROFILE_AFTER"
-    profiler_steps=3
-    upload_all_profiler_results=true
-  )
-fi
-""".replace("profiler_steps=3", f"profiler_steps={PROFILED}")
-)
 
 Flags = dict[str, Word]
 
@@ -112,21 +80,13 @@ def _check(placed: Placement, header: Header, flags: Flags, notes: tuple[str, ..
 def _script(
     config: ExperimentConfig, header: Header, flags: Flags, notes: tuple[str, ...], program: str, more: Flags
 ) -> str:
-    placed_on_gpu = flags.get("hardware") == "gpu"
-    variable = "XLA_FLAGS" if placed_on_gpu else "LIBTPU_INIT_ARGS"
-    lines = [f"{key}={word(value)}" for key, value in {**more, **flags}.items()]
-    tool = "MaxText ahead-of-time check" if program == "train_compile" else "MaxText"
-    run = '"${RUN[@]}" ' if program == "train" else ""
-    notes = (*notes, RUN_NOTE) if run else notes
-    return (
-        "#!/usr/bin/env bash\n"
-        f"{comment([*header.lines(tool, _SOURCES), *notes])}\n"
-        "set -euo pipefail\n"
-        f"{export_more(variable, xla_flags(config))}"
-        f"{array('FLAGS', lines)}\n"
-        f"{_RUN if program == 'train' else ''}"
-        f'python3 -m maxtext.trainers.pre_train.{program} "${{FLAGS[@]}}" {run}"$@"\n'
-    )
+    is_run = program == "train"
+    tool = "MaxText" if is_run else "MaxText ahead-of-time check"
+    return render(
+        "maxtext.sh", about=[*header.lines(tool, _SOURCES), *notes, *([RUN_NOTE] if is_run else [])], program=program,
+        flags={**more, **flags}, variable="XLA_FLAGS" if flags.get("hardware") == "gpu" else "LIBTPU_INIT_ARGS",
+        xla_flags=xla_flags(config),
+    )  # fmt: skip
 
 
 def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
@@ -146,43 +106,22 @@ def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
     return flags, tuple(notes)
 
 
-def _axis(role: str, part: str, placed: Placement) -> str:
-    """MaxText's axis for a canonical role.  `data` of another slice holds a copy of the weights."""
-    if role in ("data", "fsdp"):
-        sharded = placed.shards_weights and (role == "fsdp" or part == "ici")
-        return "fsdp" if sharded else "data"
-    return {"replica": "data", "seq": "context", "model": "tensor"}.get(role, role)
-
-
 def _parallelism(placed: Placement, notes: list[str]) -> dict[str, dict[str, int]]:
-    mesh = placed.mesh
-    sizes = {part: dict.fromkeys(AXES, 1) for part in ("ici", "dcn")}
-    for axis, size in mesh.dcn:
-        sizes["dcn"][_axis(mesh.role(axis), "dcn", placed)] *= size
-    if placed.chip.kind == "tpu":
-        for axis, size in mesh.ici:
-            sizes["ici"][_axis(mesh.role(axis), "ici", placed)] *= size
-    else:
-        across, inside = granules(placed.config, nvlink_domain(placed.config))
-        for (axis, _), out, within in zip(mesh.ici, across, inside, strict=True):
-            name = _axis(mesh.role(axis), "ici", placed)
-            sizes["dcn"][name] *= out
-            sizes["ici"][name] *= within
-        if prod(across) > 1:
-            notes.append("To MaxText every NVLink domain is a slice, so the part of an axis across domains is dcn_*.")
-    order = [_axis(mesh.role(axis), "ici", placed) for axis, size in mesh.ici if size > 1]
-    if order != sorted(order, key=AXES.index):
+    is_gpu = placed.chip.kind == "gpu"
+    axes = tool_axes(placed, _NAMES, nvlink_domain(placed.config) if is_gpu else 0)
+    if is_gpu and prod(axes.across.values()) > placed.config.hardware.slices:
+        notes.append("To MaxText every NVLink domain is a slice, so the part of an axis across domains is dcn_*.")
+    if axes.order:
         notes.append(
-            f"MaxText orders its axes {', '.join(AXES)}; the proposal orders them {', '.join(order)}. MaxText has no "
-            "flag for the order, so axes may map to different links than predicted."
+            f"MaxText orders its axes {', '.join(AXES)}; the proposal orders them {', '.join(axes.order)}. MaxText has "
+            "no flag for the order, so axes may map to different links than predicted."
         )
-    context = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]
-    if context and not placed.shards_weights:
+    if axes.weights:
         notes.append(
-            f"MaxText always shards weights over its context and expert axes, so {', '.join(dict.fromkeys(context))} "
-            "shards them too, although weight_sharding is not fsdp."
+            f"MaxText always shards weights over its context and expert axes, so {', '.join(axes.weights)} shards them "
+            "too, although weight_sharding is not fsdp."
         )
-    return sizes
+    return {"ici": axes.inside, "dcn": axes.across}
 
 
 def _layout(placed: Placement, ici: Mapping[str, int], notes: list[str]) -> Flags:

@@ -13,19 +13,7 @@ from math import prod
 
 from perfmodel.chips import get_chip
 from perfmodel.config import ExperimentConfig, Mesh, ModelShape
-from proposals.launch.file import (
-    PROFILED,
-    RUN_NOTE,
-    Header,
-    LaunchFile,
-    NotExpressible,
-    Required,
-    Word,
-    array,
-    comment,
-    run_environment,
-    word,
-)
+from proposals.launch.file import RUN_NOTE, Header, LaunchFile, NotExpressible, Required, Word, render
 from proposals.launch.megatron_model import model_arguments
 from proposals.launch.placement import OPEN_REMAT, Placement, place
 
@@ -80,58 +68,22 @@ def _file(config: ExperimentConfig, header: Header) -> LaunchFile:
     if config.model is None:
         notes.append("The vocabulary is not known; set VOCAB_SIZE.")
     notes.append(RUN_NOTE)
-    lines = [key if value == "" else f"{key} {word(value)}" for key, value in arguments.items()]
     per_host = min(chip.chips_per_host, config.hardware.chips)
-    text = (
-        "#!/usr/bin/env bash\n"
-        f"{comment([*header.lines('Megatron-LM', 'megatron/training/arguments.py'), *notes])}\n"
-        "set -euo pipefail\n"
-        f"{_connections(placed)}"
-        f"{array('ARGUMENTS', lines)}\n"
-        f"{_run(config)}"
-        "# On every host, with NODE_RANK and MASTER_ADDR of the job; from the root of a checkout of Megatron-LM.\n"
-        f"torchrun --nproc-per-node {per_host} --nnodes {-(-config.hardware.chips // per_host)} \\\n"
-        '  --node-rank "${NODE_RANK:-0}" --master-addr "${MASTER_ADDR:-localhost}" \\\n'
-        '  --master-port "${MASTER_PORT:-6000}" \\\n'
-        '  pretrain_gpt.py "${ARGUMENTS[@]}" "${RUN[@]}" "$@"\n'
-    )
+    text = render(
+        NAME, about=[*header.lines("Megatron-LM", "megatron/training/arguments.py"), *notes], arguments=arguments,
+        connections=_connections(placed), model=config.model, per_host=per_host,
+        hosts=-(-config.hardware.chips // per_host),
+    )  # fmt: skip
     return LaunchFile(NAME, "megatron", text, tuple(notes))
 
 
-def _run(config: ExperimentConfig) -> str:
-    """Data, steps, output and profiler; torch.profiler writes beside the TensorBoard folder."""
-    vocab = "" if config.model is not None else ' --vocab-size "${VOCAB_SIZE:?give the size of the vocabulary}"'
-    return (
-        run_environment()
-        + f"""RUN=(
-  --train-iters "$STEPS"
-  --lr "${{LR:-1e-4}}" --lr-decay-style constant
-  --log-interval 1 --eval-iters 0 --eval-interval 1000000
-  --tensorboard-dir "$OUTPUT/tensorboard"
-)
-if [ -n "${{DATA_PATH:-}}" ]; then
-  RUN+=(--data-path $DATA_PATH --tokenizer-type "${{TOKENIZER_TYPE:?give the tokenizer of the data}}")
-  RUN+=(--tokenizer-model "${{TOKENIZER_MODEL:?give the tokenizer of the data}}")
-else
-  RUN+=(--mock-data --tokenizer-type NullTokenizer{vocab})
-fi
-if [ -n "$PROFILE" ]; then
-  RUN+=(--profile --use-pytorch-profiler --profile-ranks 0)
-  RUN+=(--profile-step-start "$PROFILE_AFTER" --profile-step-end $((PROFILE_AFTER + {PROFILED})))
-fi
-"""
-    )
-
-
 def _connections(placed: Placement) -> str:
-    mesh = placed.mesh
+    """Return what becomes of CUDA_DEVICE_MAX_CONNECTIONS: `unset`, `1`, or nothing."""
     if placed.chip.name in _BLACKWELL:
         return ""
     if placed.shards_weights:
-        return "unset CUDA_DEVICE_MAX_CONNECTIONS  # FSDP refuses 1\n"
-    if mesh.size("model") > 1 or mesh.size("seq") > 1:
-        return "export CUDA_DEVICE_MAX_CONNECTIONS=1  # required with tensor or context parallelism\n"
-    return ""
+        return "unset"
+    return "1" if placed.mesh.size("model") > 1 or placed.mesh.size("seq") > 1 else ""
 
 
 def data_parallel(mesh: Mesh) -> int:

@@ -6,7 +6,7 @@ dimension of a TPU7x or v3 slice); scaling book 2.3 (devices per chip).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
@@ -169,3 +169,45 @@ def granules(config: ExperimentConfig, per_granule: int) -> tuple[tuple[int, ...
 def nvlink_domain(config: ExperimentConfig) -> int:
     """GPUs of one NVLink domain of the configuration."""
     return physical_dims(get_chip(config.hardware.chip), config.hardware.topology)[1]
+
+
+@dataclass(frozen=True)
+class ToolAxes:
+    """A mesh by the axes of a tool.  inside, across: sizes inside of a slice and across them; on GPUs, of a group of
+    neighbours.  order: of the mesh, where the tool has another.  weights: axes that hold copies of weights in the
+    configuration, and shards of them in the tool."""
+
+    inside: dict[str, int]
+    across: dict[str, int]
+    order: tuple[str, ...]
+    weights: tuple[str, ...]
+
+
+def tool_axes(placed: Placement, names: Mapping[str, str], group: int) -> ToolAxes:
+    """Return the sizes of a tool's axes.  names: of the tool by our role, in its order; group: neighbouring GPUs.
+
+    Both tools shard weights over `fsdp` and keep copies on `data`.  Raises NotExpressible as `granules` does.
+    """
+    mesh = placed.mesh
+
+    def name(axis: str, is_across: bool = False) -> str:
+        role = mesh.role(axis)
+        if role in ("data", "fsdp"):
+            return names["fsdp" if placed.shards_weights and (role == "fsdp" or not is_across) else "data"]
+        return names["data" if role == "replica" else role]
+
+    inside, across = dict.fromkeys(names.values(), 1), dict.fromkeys(names.values(), 1)
+    for axis, size in mesh.dcn:
+        across[name(axis, True)] *= size
+    ones = (1,) * len(mesh.ici)
+    sizes = tuple(size for _, size in mesh.ici)
+    outer, inner = granules(placed.config, group) if placed.chip.kind == "gpu" else (ones, sizes)
+    for (axis, _), out, within in zip(mesh.ici, outer, inner, strict=True):
+        across[name(axis)] *= out
+        inside[name(axis)] *= within
+    order = tuple(name(axis) for axis, size in mesh.ici if size > 1)
+    shared = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1 and mesh.role(axis) in ("seq", "expert")]
+    return ToolAxes(
+        inside, across, order if order != tuple(sorted(order, key=list(inside).index)) else (),
+        () if placed.shards_weights else tuple(dict.fromkeys(shared)),
+    )  # fmt: skip

@@ -9,32 +9,12 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.config import ExperimentConfig
-from proposals.launch import jax_body
-from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, xla_flags
+from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, literal, render, xla_flags
 from proposals.launch.placement import Placement, must_split, place
 from reference_step.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 
-_CONTEXT, _LAYER_INPUT = "context", "layer_input"
-#: What a layer keeps for the backward pass, as priced.  everything_saveable would keep three to four times as much as
-#: `none`: the intermediate values of norms and activation functions in float32.
-_POLICIES = {
-    "none": (
-        "jax.checkpoint_policies.save_from_both_policies(\n"
-        "    jax.checkpoint_policies.dots_with_no_batch_dims_saveable,\n"
-        f'    jax.checkpoint_policies.save_only_these_names("{_CONTEXT}"),\n'
-        ")"
-    ),
-    "minimal": "jax.checkpoint_policies.dots_with_no_batch_dims_saveable",
-    "full": "jax.checkpoint_policies.nothing_saveable",
-    "offload": (
-        "jax.checkpoint_policies.save_and_offload_only_these_names(\n"
-        f'    names_which_can_be_saved=[], names_which_can_be_offloaded=["{_LAYER_INPUT}"],\n'
-        '    offload_src="device", offload_dst="pinned_host",\n'
-        ")"
-    ),
-}
 #: What a policy names, by policy: the program has to name it likewise.
-_NAMED = {"none": f"the attention output `{_CONTEXT}`", "offload": f"the input of a layer `{_LAYER_INPUT}`"}
+_NAMED = {"none": ("context", "the attention output"), "offload": ("layer_input", "the input of a layer")}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 NAME = "plain_jax.py"
 
@@ -47,7 +27,8 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
         return LaunchFile(NAME, "jax", "", (str(reason),))
     notes = list(placed.notes)
     far = far_names(placed.mesh)
-    arrays, states, uneven = _arrays(placed, far)
+    axes = groups(placed.mesh, config.training, far)
+    arrays, uneven = _arrays(placed, far, axes)
     split = _split(placed, far)
     if split:
         notes.append("An axis covers only part of a torus dimension, so the mesh needs allow_split_physical_axes.")
@@ -59,27 +40,21 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     if uneven:
         notes.append(f"Sharded less than the mesh allows, because a size is not divisible: {', '.join(uneven)}.")
     notes += _missing(placed)
-    text = "\n\n".join(
-        part.strip("\n")
-        for part in (
-            '"""' + _docstring(header, notes) + '"""',
-            jax_body.START.format(flags=_literal(xla_flags(config)), variable=_variable(placed)),
-            jax_body.DEVICES.format(devices=placed.devices),
-            _constants(placed, far, split, arrays, states),
-            jax_body.BODY,
-        )
-    )
-    return LaunchFile(NAME, "jax", text + "\n", tuple(notes))
+    training = config.training
+    text = render(
+        NAME, docstring=_docstring(header, notes), xla_flags=xla_flags(config), devices=placed.devices, split=split,
+        variable="LIBTPU_INIT_ARGS" if placed.chip.kind == "tpu" else "XLA_FLAGS", training=training,
+        across={far[axis]: size for axis, size in placed.mesh.dcn if axis in far}, inside=dict(placed.mesh.ici),
+        micro_batches=placed.micro_batches, dtype=_DTYPES.get(training.precision, "bfloat16"),
+        named=_NAMED.get(training.remat, ("",))[0], groups={name: axes[name] for name in GROUPS}, arrays=arrays,
+    )  # fmt: skip
+    return LaunchFile(NAME, "jax", text, tuple(notes))
 
 
 def _docstring(header: Header, notes: list[str]) -> str:
     lines = comment([*header.lines("Plain JAX", "jax.experimental.mesh_utils"), *notes]).splitlines()
     plain = "\n".join(line.removeprefix("#").strip() for line in lines)
-    return (plain + jax_body.USAGE).replace("\\", "/").replace('"""', "'''")
-
-
-def _variable(placed: Placement) -> str:
-    return "LIBTPU_INIT_ARGS" if placed.chip.kind == "tpu" else "XLA_FLAGS"
+    return plain.replace("\\", "/").replace('"""', "'''")
 
 
 def _missing(placed: Placement) -> list[str]:
@@ -95,7 +70,8 @@ def _missing(placed: Placement) -> list[str]:
             "such as Qwix has to replace the matmuls."
         )
     if training.remat in _NAMED:
-        missing.append(f"REMAT_POLICY needs {_NAMED[training.remat]}, by jax.ad_checkpoint.checkpoint_name.")
+        name, what = _NAMED[training.remat]
+        missing.append(f"REMAT_POLICY needs {what} `{name}`, by jax.ad_checkpoint.checkpoint_name.")
     if placed.mesh.size("pipeline") > 1:
         missing.append(
             "The specs place layers on stages; JAX has no built-in pipeline schedule: it is part of your code."
@@ -108,10 +84,12 @@ def _split(placed: Placement, far: dict[str, str]) -> bool:
     return placed.chip.kind == "tpu" and must_split(sizes, placed.physical)
 
 
-def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
-    """Lines of ARRAYS and of OPTIMIZER_STATE, and the names of the arrays that a size keeps whole somewhere."""
+def _arrays(
+    placed: Placement, far: dict[str, str], axes: dict[str, tuple[str, ...]]
+) -> tuple[list[tuple[Array, str, str]], list[str]]:
+    """Arrays with their sharding and that of their optimizer state, and the names of those that a size keeps whole
+    somewhere."""
     config = placed.config
-    axes = groups(placed.mesh, config.training, far)
     sizes = {name: size for axis, size in placed.mesh.dcn for name in (far.get(axis),) if name}
     sizes |= dict(placed.mesh.ici)
     length, batch = config.training.seq_len, config.training.global_batch
@@ -131,7 +109,7 @@ def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str
             Array("weight_in", "weight", (samples["WEIGHTS"], samples["MODEL"]), (("WEIGHTS",), ("MODEL",))),
             Array("weight_out", "weight", (samples["MODEL"], samples["WEIGHTS"]), (("MODEL",), ("WEIGHTS",))),
         ]
-    lines, states, uneven = list[str](), list[str](), list[str]()
+    placed_arrays, uneven = list[tuple[Array, str, str]](), list[str]()
     for array in arrays:
         weight = array.kind == "weight"
         sharded = array if not weight or config.training.weight_sharding == "fsdp" else _unsharded(array)
@@ -139,12 +117,10 @@ def _arrays(placed: Placement, far: dict[str, str]) -> tuple[list[str], list[str
         state = spec
         if weight and config.training.weight_sharding == "zero1":
             state, whole = _spec(array, axes, sizes)
-        lines.append(f'    "{array.name}": ("{array.kind}", {array.shape}, {spec}),')
-        if state != spec:
-            states.append(f'    "{array.name}": {state},')
+        placed_arrays.append((array, spec, state))
         if not whole:
             uneven.append(array.name)
-    return lines, states, uneven
+    return placed_arrays, uneven
 
 
 def _unsharded(array: Array) -> Array:
@@ -164,41 +140,5 @@ def _spec(array: Array, axes: dict[str, tuple[str, ...]], sizes: dict[str, int])
         elif axis_names == wanted:
             parts.append(" + ".join(group for group in names if axes[group]))
         else:
-            parts.append(_literal(axis_names))
+            parts.append(literal(axis_names))
     return f"P({', '.join(parts)})", whole
-
-
-def _literal(values: tuple[str, ...]) -> str:
-    """A tuple of texts as Python writes it, in double quotes where it can."""
-    inner = ", ".join(f'"{v}"' if v.isprintable() and not set(v) & set('"\\') else repr(v) for v in values)
-    return f"({inner},)" if len(values) == 1 else f"({inner})"
-
-
-def _constants(placed: Placement, far: dict[str, str], split: bool, arrays: list[str], states: list[str]) -> str:
-    training = placed.config.training
-    axes = groups(placed.mesh, training, far)
-    dcn = [(far[axis], size) for axis, size in placed.mesh.dcn if axis in far]
-    within = "".join(f'\n    ("{name}", {size}),' for name, size in placed.mesh.ici)
-    across = "".join(f'\n    ("{name}", {size}),' for name, size in dcn)
-    across = f"({across}\n)" if across else "()"
-    group_lines = [f"{name} = {_literal(axes[name])}" for name in GROUPS]
-    values = [
-        f"GLOBAL_BATCH = {training.global_batch}",
-        f"SEQ_LEN = {training.seq_len}",
-        f"MICRO_BATCHES = {placed.micro_batches}",
-        f"COMPUTE_DTYPE = jnp.{_DTYPES.get(training.precision, 'bfloat16')}",
-        f"# For jax.checkpoint around a layer.\nREMAT_POLICY = {_POLICIES[training.remat]}",
-    ]
-    return (
-        "# Mesh axes in devices, major to minor: across slices, and inside one.\n"
-        f"ACROSS_SLICES = {across}\n"
-        f"INSIDE_SLICE = ({within}\n)\n"
-        f"ALLOW_SPLIT_PHYSICAL_AXES = {split}\n\n"
-        + "\n".join(values)
-        + "\n\n# Mesh axes by what they shard.\n"
-        + "\n".join(group_lines)
-        + "\n\n# name: (kind, shape, sharding); activations are those of one layer and one micro-batch\nARRAYS = {\n"
-        + "\n".join(arrays)
-        + "\n}\n\n# Optimizer state that is sharded differently from its weights.\n"
-        + ("OPTIMIZER_STATE = {\n" + "\n".join(states) + "\n}" if states else "OPTIMIZER_STATE = {}")
-    )

@@ -5,8 +5,6 @@ What a reviewer approved is what is launched: a configuration that is saved afte
 
 from __future__ import annotations
 
-import io
-import zipfile
 from dataclasses import replace
 
 from accounts.refusals import Refused
@@ -15,9 +13,6 @@ from proposals import launch
 from proposals.compiling.wording import sentence
 from proposals.models import Proposal
 from proposals.services import compiling, unmeasured
-
-#: A zip has no earlier date than this, and files that are equal shall be equal byte for byte.
-_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class LaunchError(Refused):
@@ -88,13 +83,5 @@ def default(experiment_id: int) -> Proposal | None:
 
 
 def archive(files: tuple[launch.LaunchFile, ...]) -> bytes:
-    """The files that could be written, as a zip; scripts may be executed."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        for item in files:
-            if item.produced:
-                info = zipfile.ZipInfo(item.name, _DATE)
-                info.compress_type = zipfile.ZIP_DEFLATED
-                info.external_attr = (0o100755 if item.name.endswith(".sh") else 0o100644) << 16
-                packed.writestr(info, item.text)
-    return buffer.getvalue()
+    """Return a zip of the files that could be written."""
+    return launch.archive({item.name: item.text for item in files if item.produced})
