@@ -16,7 +16,7 @@ from operator import ge, gt, le, lt
 DIRECTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("data", "seq", "model", "expert", "pipeline", "replica", "global_batch", "accumulation", "remat",
-         "weight_sharding", "virtual_stages", "chips"),
+         "weight_sharding", "virtual_stages"),
         ("up", "down", "any"),
     ),
     "verdict": ("compute", "memory", "communication", "input", "host", "idle"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from experiments.form_fields import Quantity, Rows, Sheet, Tick, Whole, whole
+from experiments.form_fields import Quantity, Rows, Sheet, Tick, whole
 from proposals.constraints import Constraints
 
 #: What can be asked of an axis: value, words.
@@ -34,7 +34,6 @@ class ConstraintForm(Sheet):
     keep_micro_batches = Tick("Keep the micro-batches")
     no_flags = Tick("No XLA flags")
     axes = Rows("axis", "rule", "size")
-    at_most_chips = Whole(label="Maximum number of chips", attrs={"class": "input"})
     memory_margin = Share(
         {"": 0.01, "%": 0.01}, label="Memory to keep free, %", help_text="of usable memory; at most 50",
         attrs={"inputmode": "decimal", "placeholder": "0"},
@@ -44,11 +43,9 @@ class ConstraintForm(Sheet):
         return [self[name] for name, field in self.fields.items() if isinstance(field, Tick)]
 
 
-def filled(asked: Constraints, chips: int | None) -> ConstraintForm:
-    """The form with these constraints.  chips: of the experiment."""
-    form = ConstraintForm(initial=asked.to_json(), auto_id="c-%s")
-    form.fields["at_most_chips"].widget.attrs["placeholder"] = chips or ""
-    return form
+def filled(asked: Constraints) -> ConstraintForm:
+    """The form with these constraints."""
+    return ConstraintForm(initial=asked.to_json(), auto_id="c-%s")
 
 
 @dataclass(frozen=True)

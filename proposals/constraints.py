@@ -21,6 +21,8 @@ MOST_MARGIN = 0.5
 #: Axes, excluded meshes and sizes that one set of constraints may name.
 MOST_NAMED = 100
 MOST_CHIPS = 10**7
+#: A key of constraints stored before proposals kept to the chips that ran; it binds nothing.
+_RETIRED = "at_most_chips"
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -52,8 +54,8 @@ class Constraints:
 
     keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches: the training key is unchanged.  no_flags: no XLA
     flags are changed.  keep_axes: names or roles of axes whose size stays.  fixed, at_least, at_most: size inside a
-    slice by axis name or role.  at_most_chips: of all slices together.  memory_margin: share of the memory that a
-    program can fill which must stay free, 0 to 0.5.  excluded: meshes ({"ici": {…}, "dcn": {…}}) that must not come.
+    slice by axis name or role.  memory_margin: share of the memory that a program can fill which must stay free, 0 to
+    0.5.  excluded: meshes ({"ici": {…}, "dcn": {…}}) that must not come.
     """
 
     keep_batch: Bool = False
@@ -61,7 +63,6 @@ class Constraints:
     fixed: Sizes = field(default_factory=lambda: _NOTHING)
     at_least: Sizes = field(default_factory=lambda: _NOTHING)
     at_most: Sizes = field(default_factory=lambda: _NOTHING)
-    at_most_chips: Count | None = None
     memory_margin: Annotated[float, Field(strict=True, ge=0.0, le=MOST_MARGIN, allow_inf_nan=False)] = 0.0
     keep_remat: Bool = False
     keep_weight_sharding: Bool = False
@@ -120,7 +121,8 @@ class Constraints:
         """Raises ConfigError with one sentence that names the key at fault."""
         known = cls.__dataclass_fields__
         try:
-            for key in mapping(data):
+            data = {key: value for key, value in mapping(data).items() if key != _RETIRED}
+            for key in data:
                 if key not in known:
                     raise ConfigError(f"constraints.{key[:40]}", f"is unknown; known keys: {', '.join(sorted(known))}")
             return _reader().validate_python(data)
@@ -157,8 +159,6 @@ class Constraints:
         lines += [f"Pin the {name} axis to {size}." for name, size in self.fixed.items()]
         lines += [f"Keep the {name} axis at {size} or more." for name, size in self.at_least.items()]
         lines += [f"Keep the {name} axis at {size} or less." for name, size in self.at_most.items()]
-        if self.at_most_chips is not None:
-            lines.append(f"Use at most {self.at_most_chips:,} chips.")
         if self.memory_margin:
             lines.append(f"Keep {limit(self.memory_margin, 'share', 6)} of usable memory free.")
         if self.keep_remat:

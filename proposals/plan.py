@@ -179,12 +179,12 @@ class ProposalPlan:
     where it does not fit, None where memory cannot be computed.  violations: rules that the user's own mesh breaks, and
     constraints that the current configuration breaks; empty for every other proposal.  doublings: factors of two moved
     between axes, how far it is from the current configuration.  support: `proven` where the reasons cite a record of a
-    measured gain, `hypothesis` where they cite none; empty where the built-in rules wrote them.  speedup_per_chip:
-    per token and chip, where fewer chips are asked for.  utility: what candidates are ranked by (`proposer.prices`), 0
-    for the current configuration; None for a model's own configuration and for plans of earlier versions.  disputed: by
-    element (`mesh`, or a training key), the speed-up that it adds under the measurement and by the model alone, where
-    one is a gain and the other a loss.  parts: seconds of the step by part, {"before", "after"}, both for the tokens of
-    the current step.  precedent_speedup: per token, as measured of the closest similar change elsewhere.
+    measured gain, `hypothesis` where they cite none; empty where the built-in rules wrote them.  utility: what
+    candidates are ranked by (`proposer.prices`), 0 for the current configuration; None for a model's own configuration
+    and for plans of earlier versions.  disputed: by element (`mesh`, or a training key), the speed-up that it adds
+    under the measurement and by the model alone, where one is a gain and the other a loss.  parts: seconds of the step
+    by part, {"before", "after"}, both for the tokens of the current step.  precedent_speedup: per token, as measured of
+    the closest similar change elsewhere.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -210,7 +210,6 @@ class ProposalPlan:
     violations: tuple[Broken, ...] = ()
     doublings: float = 0.0
     support: str = ""
-    speedup_per_chip: float | None = None
     utility: float | None = None
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)

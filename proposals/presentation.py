@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil, floor, log10, prod
+from math import ceil, floor, log10
 from typing import Any
 from urllib.parse import urlencode
 
@@ -127,7 +127,7 @@ _SHORT = {
 
 @dataclass(frozen=True)
 class Card:
-    """A proposal with everything its card draws.  per_chip: the speed-up per token and chip, where chips are fewer."""
+    """A proposal with everything its card draws."""
 
     proposal: Proposal
     data: ProposalPlan
@@ -138,7 +138,6 @@ class Card:
     before: torus.Drawing | None
     after: torus.Drawing | None
     per_token: bool
-    per_chip: float | None = None
     memory: list[bars.Term] = field(default_factory=list)
     loop: measured.Loop | None = None
     traffic: list[Traffic] = field(default_factory=list)
@@ -341,7 +340,6 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
     side = Side(terms, *_ends(predicted, factor), "predicted", predicted.hbm_per_chip_bytes, scaled=factor != 1.0)
     changes = changed_settings(config, data)
     before, after = torus.before_and_after(config, data)
-    fewer, speedup = _chips_ratio(config, changed), predicted.speedup
     return Card(
         proposal=item,
         data=data,
@@ -352,7 +350,6 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         before=before,
         after=after,
         per_token=factor != 1.0,
-        per_chip=speedup / fewer if speedup and fewer < 1 else None,
         memory=bars.memory_terms(vars(predicted.hbm_per_chip_bytes)) if predicted.hbm_per_chip_bytes else [],
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
@@ -409,14 +406,6 @@ def _defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chips(value: Any) -> str:
     return topology(value) if isinstance(value, list | tuple) else str(value)
-
-
-def _chips_ratio(config: Mapping[str, Any], changes: Mapping[str, Any]) -> float:
-    """Chips of a proposal over those that ran."""
-    ran = config.get("hardware") or {}
-    now = {**ran, **{key: changes[key] for key in HARDWARE_KEYS if key in changes}}
-    before, after = (prod(side.get("topology") or (1,)) * (side.get("slices") or 1) for side in (ran, now))
-    return after / before
 
 
 def _setting(value: Any) -> str:

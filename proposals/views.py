@@ -44,7 +44,7 @@ def proposals(request: MemberRequest, pk: int) -> HttpResponse:
             "chips": constraint_form.chips(plan.asked),
             "axis_rules": constraint_form.axes(page.experiment.mesh or {}, plan.asked),
             "rules": constraint_form.AXIS_RULES,
-            "constraint_form": constraint_form.filled(plan.asked, page.experiment.chips),
+            "constraint_form": constraint_form.filled(plan.asked),
             "not_modelled": value.not_modelled,
             "notes": [note for note in value.notes if not note.startswith(MODEL_UNKNOWN)],
             "model_unknown": next((note for note in value.notes if note.startswith(MODEL_UNKNOWN)), ""),

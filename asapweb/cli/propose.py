@@ -45,7 +45,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     asked.add_argument("--fix", action="append", default=[], metavar="AXIS=SIZE", help="pin the axis to this size")
     asked.add_argument("--at-most", action="append", default=[], metavar="AXIS=SIZE", help="upper bound of the axis")
     asked.add_argument("--at-least", action="append", default=[], metavar="AXIS=SIZE", help="lower bound of the axis")
-    asked.add_argument("--max-chips", type=int, metavar="N", help="use at most this many chips")
     asked.add_argument(
         "--memory-margin", type=float, default=0.0, metavar="SHARE", help="share of memory to keep free, e.g. 0.1"
     )
@@ -93,7 +92,6 @@ def _constraints(args: argparse.Namespace, config: ExperimentConfig) -> Constrai
             "fixed": dict(_pair("--fix", text) for text in args.fix),
             "at_most": dict(_pair("--at-most", text) for text in args.at_most),
             "at_least": dict(_pair("--at-least", text) for text in args.at_least),
-            "at_most_chips": args.max_chips,
             "excluded": [parse_mesh_argument(text, config.mesh.axis_roles).to_json() for text in args.exclude],
         }
     )
@@ -142,7 +140,6 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
     keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep the current configuration")
     what = "that no change gains 1 % or more" if keeps else "that the step gets faster per token"
-    what = "that throughput per chip rises" if "topology" in item["changes"] else what
     lines.append(f"   confidence {formatting.probability(item['confidence'])} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]

@@ -39,7 +39,7 @@ class CandidateLookup:
             own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
         except ConfigError as error:
             raise Refused(f"It is not a valid configuration: {error}") from None
-        if wrong := products(self.config, own, {}):
+        if wrong := products(self.config, own):
             raise Refused(wrong[0].reason)
         if fixed := sorted(set(change) - set(settings_of(self.config))):
             raise Refused(f"A campaign does not change {', '.join(fixed)}.")

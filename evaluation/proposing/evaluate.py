@@ -52,7 +52,7 @@ class BlindPricer(Pricer):
     def _priced(self, candidates: Candidates) -> Field:
         field = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
-        speedup, sigma = 1.0 / candidates.chips_ratio, np.where(ran, 0.0, BLIND_SPREAD)
+        speedup, sigma = np.ones(len(candidates)), np.where(ran, 0.0, BLIND_SPREAD)
         prices = replace(field.prices, speedup=speedup, sigma=sigma)
         ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
         return replace(field, prices=prices, ranked=ranked)

@@ -29,7 +29,7 @@ from proposals.agents.tool_result import Result
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
-from proposals.candidate import Candidate, MeshAndChanges, chips_ratio, is_same, keeps
+from proposals.candidate import Candidate, MeshAndChanges, is_same, keeps
 from proposals.plan import BOOK, Citation, Listed, ProposalPlan
 from proposals.proposer.build import excerpt_of
 from proposals.proposer.precedents import case_of_change
@@ -173,12 +173,11 @@ class Judge:
             )
 
     def _gain(self, plan: ProposalPlan | Listed) -> tuple[float | None, float]:
-        """(speed-up per token, the top of its 80 % interval); per chip where it takes fewer; None if unknown."""
+        """(speed-up per token, the top of its 80 % interval); None if unknown."""
         speedup, high = plan.predicted.speedup, plan.predicted.speedup_high80
         if speedup is None:
             return None, 0.0
-        chips = chips_ratio(self.bench.config, plan.changes)
-        return speedup / chips, max(speedup, high or 0.0) / chips
+        return speedup, max(speedup, high or 0.0)
 
     def _beside_the_best(self, first: ProposalPlan) -> Iterator[str]:
         """Compares the first proposal with the current configuration and with the engine's best."""

@@ -171,7 +171,7 @@ class AskSerializer(serializers.Serializer[Any]):
         required=False,
         default=dict,
         help_text="keep_batch, keep_remat, keep_weight_sharding, keep_micro_batches, no_flags: true; keep_axes: names "
-        "or roles; fixed, at_least, at_most: size by name or role; at_most_chips: number; memory_margin: share to keep "
+        "or roles; fixed, at_least, at_most: size by name or role; memory_margin: share to keep "
         "free; excluded: meshes.",
     )
 

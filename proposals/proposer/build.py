@@ -16,7 +16,6 @@ from formatting import plain, span
 from history.similarity import Alike
 from knowledge.passage_file import ShippedPassage, read_all
 from knowledge.supports import Support
-from proposals.candidate import chips_ratio
 from proposals.plan import BOOK, Citation, ProposalPlan
 from proposals.proposer import words
 from proposals.proposer.case import Case, Changed
@@ -41,7 +40,6 @@ def proposal_of(case: Case) -> ProposalPlan:
         risk = f" {case.warns.reason[0].upper()}{case.warns.reason[1:]}." if case.warns is not None else ""
         text = f"The risk: a very similar run failed.{risk}"
         citations += (replace(case.warning.citation(), supports=text),)
-    fewer = chips_ratio(case.config, case.changes)
     ratio = case.precedent.time_ratio if case.precedent is not None else None
     return ProposalPlan(
         rank=case.rank,
@@ -64,7 +62,6 @@ def proposal_of(case: Case) -> ProposalPlan:
         disputed=case.disputed,
         parts=case.parts,
         precedent_speedup=1 / ratio if ratio else None,
-        speedup_per_chip=case.predicted.speedup / fewer if case.predicted.speedup and fewer < 1 else None,
     )
 
 

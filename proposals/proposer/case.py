@@ -13,7 +13,7 @@ from history.similarity import Alike
 from perfmodel.confidence import claimed
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, doublings, doublings_moved, micro_batches
 from perfmodel.workload import SHARDING
-from proposals.candidate import Candidate, candidate, chips_ratio
+from proposals.candidate import Candidate, candidate
 from proposals.constraints import RULE
 from proposals.plan import Broken, Predicted
 from proposals.proposer.observed import Observed
@@ -28,7 +28,6 @@ _BEARS_ON = {
     "remat": ("compute", "hbm"),
     "weight_sharding": ("data", "hbm"),
     "virtual_stages": ("idle",),
-    "chips": ("compute", "data"),
 }
 #: Rules of findings that a changed training key bears on.
 _ANSWERS = {
@@ -131,13 +130,13 @@ class Case:
 
     @property
     def per_step(self) -> float:
-        """Tokens per chip of a step over those of the current configuration."""
+        """Tokens of a step over those of the current configuration."""
         batch = self.config.training.global_batch or 1
-        return float(self.changes.get("global_batch", batch) / batch / chips_ratio(self.config, self.changes))
+        return float(self.changes.get("global_batch", batch) / batch)
 
     def falls(self, *parts: str) -> bool:
-        """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per token and
-        chip."""
+        """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per
+        token."""
         before, after = (
             sum(seconds for name, seconds in side.breakdown_s.items() if name.partition(":")[0] in parts)
             for side in (self.baseline, self.predicted)
@@ -176,9 +175,6 @@ class Case:
                 was, becomes = getattr(training, key), changes[key]
                 more = ladder.index(becomes) > ladder.index(was)
                 yield self._setting(key, more, f"{words} {was} → {becomes}")
-        if "topology" in changes:
-            was, becomes = self.config.hardware.chips, new.hardware.chips
-            yield self._setting("chips", becomes > was, f"chips {was:g} → {becomes:g}")
 
     def _setting(self, subject: str, more: bool, words: str) -> Changed:
         parts = set(_BEARS_ON[subject])
@@ -196,7 +192,7 @@ class Case:
 
     def _effect(self, axes: set[str], parts: Collection[str] = ()) -> float:
         """Sum over these parts of the step, and the collectives on these axes, of what is predicted to come or go, per
-        token and chip."""
+        token."""
         before, after = self.baseline.breakdown_s, self.predicted.breakdown_s
         moved = (part for part in {**before, **after} if part in parts or axes & set(part.partition(":")[2].split("+")))
         return sum(abs(after.get(part, 0.0) / self.per_step - before.get(part, 0.0)) for part in moved)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from math import log2, prod
+from math import log2
 from typing import Any
 
 from history.moves import RECOMPUTES
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training
-from perfmodel.config_file import MAX_CHIPS, TRAINING_KEYS, read_training
-from perfmodel.reading import shown
+from perfmodel.config_file import TRAINING_KEYS, read_training
 from perfmodel.space import divisors, program_of
 from perfmodel.workload import SHARDING
-from proposals.candidate import HARDWARE_KEYS, hardware_of
 from proposals.constraints import Constraints
 from proposals.plan import Broken, Predicted, ProposalPlan
 
@@ -132,14 +130,12 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     cannot take."""
     if not isinstance(data, Mapping):
         raise ConfigError("changes", "must map training keys to their values")
-    chips = _fewer(config, {key: data[key] for key in HARDWARE_KEYS if key in data})
-    data = {key: value for key, value in data.items() if key not in HARDWARE_KEYS}
     for key in data:
         if key not in TRAINING_KEYS:
             known = " ".join(TRAINING_KEYS)
             raise ConfigError(f"training.{str(key)[:40]}", f"is not a training key; known are {known}")
     training = read_training(config, data)
-    given: Change = chips
+    given: Change = {}
     for key in data:
         value = getattr(training, key)
         if value != getattr(config.training, key):
@@ -147,29 +143,9 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     return given
 
 
-def _fewer(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
-    """`topology` and `slices` of a proposal on fewer chips; nothing if they are the current ones."""
-    own = config.hardware
-    topology, slices = data.get("topology", list(own.topology)), data.get("slices", own.slices)
-    whole = [size for size in topology if type(size) is int and size > 0] if isinstance(topology, list | tuple) else []
-    if len(whole) != len(own.topology) or list(whole) != list(topology):
-        text = f"is {shown(topology)}; give {len(own.topology)} whole numbers of chips"
-        raise ConfigError("hardware.topology", text)
-    if type(slices) is not int or not 1 <= slices <= MAX_CHIPS:
-        raise ConfigError("hardware.slices", f"is {shown(slices)}; give a whole number of at least 1")
-    if prod(whole) * slices > own.chips:
-        raise ConfigError(
-            "hardware.topology",
-            f"has more than the {own.chips:,} chips of the current configuration; give at most that many",
-        )
-    if (tuple(whole), slices) == (own.topology, own.slices):
-        return {}
-    return {"topology": whole, "slices": slices}
-
-
-def products(config: ExperimentConfig, mesh: Mesh, change: Change) -> tuple[Broken, ...]:
+def products(config: ExperimentConfig, mesh: Mesh) -> tuple[Broken, ...]:
     """The rule `chips`, where a mesh names another number of chips than there is."""
-    hardware = hardware_of(config, change)
+    hardware = config.hardware
     if mesh.ici_product == hardware.chips_per_slice and mesh.dcn_product == hardware.slices:
         return ()
     if mesh.ici_product != hardware.chips_per_slice:

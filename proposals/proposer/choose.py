@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: A candidate gives what is asked for where the part falls by this share, per token and chip.
+#: A candidate gives what is asked for where the part falls by this share, per token.
 FALLS_BY = 0.1
 
 
@@ -69,7 +69,7 @@ def _communication(name: str, c: Candidates) -> str:
 
 
 def _falls(part: Floats, c: Candidates) -> Bools:
-    each = part / (c.tokens_ratio * c.chips_ratio)
+    each = part / c.tokens_ratio
     return np.asarray(each < (1.0 - FALLS_BY) * each[c.baseline])
 
 

@@ -166,7 +166,7 @@ def neighbours(
 ) -> tuple[Neighbour, ...]:
     """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
     rows = []
-    candidates, gain = field.candidates, gains(field.candidates, field.prices)
+    candidates, gain = field.candidates, gains(field.prices)
     for number, step in enumerate(steps):
         index = first + number
         predicted = field.predicted(index)

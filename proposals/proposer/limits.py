@@ -1,4 +1,4 @@
-"""Limits on proposals: legality, unknown facts, and user constraints; the same run on fewer chips.
+"""Limits on proposals: legality, unknown facts, and user constraints.
 
 Where the batch, the sequence length or the model are not known, a mesh is only known to be legal if its axis divides
 the current configuration, on which the profile is based.  A rule that it breaks itself forbids nothing on
@@ -7,8 +7,7 @@ the same mesh."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,7 @@ from perfmodel import legality
 from perfmodel.config import (
     BATCH_ROLES,
     TOKEN_ROLES,
-    ConfigError,
     ExperimentConfig,
-    Hardware,
-    Mesh,
     mesh_text,
     missing_facts,
     placement,
@@ -32,7 +28,7 @@ from perfmodel.space import Space
 from proposals.constraints import RULE, Constraints, axes_named
 from proposals.plan import Broken, Rejected
 from proposals.proposer.changes import Change
-from proposals.proposer.space import Candidates, all_with, enumerate_meshes, side_by_side
+from proposals.proposer.space import Candidates, all_with
 
 Bools = npt.NDArray[np.bool_]
 
@@ -213,9 +209,6 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         for name, size in bound.items():
             own = np.prod(sizes[:, columns(name, "ici")], axis=1)
             yield rule(f"{name} {sign} {size}", compare(own, size)[c.mesh_of], f"{name} {sign} {size}.")
-    if constraints.at_most_chips is not None:
-        most = constraints.at_most_chips
-        yield rule(f"at most {most} chips", c.chips > most, f"use at most {most:,} chips.")
     if constraints.excluded:
         placements = [placement(c.mesh_at(row)) for row in range(len(sizes))]
         for left_out in constraints.excluded:
@@ -241,72 +234,3 @@ def asked(c: Candidates, constraints: Constraints) -> Iterator[Rule]:
         room = (1.0 - constraints.memory_margin) * c.used.capacity
         text = f"keep {limit(constraints.memory_margin, 'share', 6)} of memory per chip free."
         yield rule("memory margin", c.used.total > room, text)
-
-
-#: Axes that shrink first when chips go, by role: what shards the batch needs no other program.
-SHRINK = ("replica", "data", "fsdp", "seq", "expert", "pipeline", "model")
-#: Configurations looked at; each is laid out by itself, since its chips are not those that ran.
-MOST = 600
-
-
-def smaller(hardware: Hardware, chips: int) -> Hardware | None:
-    """The largest part of a cluster with at most a given number of chips: fewer slices, then dimensions halved, major
-    ones first.
-
-    None where not even one chip is left.
-    """
-    slices = max((n for n in range(1, hardware.slices + 1) if n * hardware.chips_per_slice <= chips), default=1)
-    while hardware.slices % slices:
-        slices -= 1
-    topology = list(hardware.topology)
-    while slices * prod(topology) > chips:
-        even = [i for i, size in enumerate(topology) if size % 2 == 0]
-        if not even:
-            return None
-        largest = max(even, key=lambda i: topology[i])
-        topology[largest] //= 2
-    return replace(hardware, topology=tuple(topology), slices=slices)
-
-
-def fewer_chips(
-    config: ExperimentConfig,
-    filled: ExperimentConfig,
-    changes: tuple[Change, ...],
-    asked: Constraints,
-    known: MemoryPosterior,
-) -> tuple[Candidates, list[Rejected], int]:
-    """The current configuration, every legal configuration on the smaller hardware, the nearest of the rejected meshes,
-    and how many meshes were considered.  Raises ConfigError where the chips do not divide so far."""
-    hardware = smaller(config.hardware, asked.at_most_chips or 1)
-    mesh = _shrunk(config.mesh, config.hardware, hardware) if hardware is not None else None
-    if hardware is None or mesh is None:
-        raise ConfigError(
-            "constraints.at_most_chips",
-            f"is {asked.at_most_chips}, which cannot be reached by halving the topology and the mesh; allow more chips",
-        )
-    less = replace(config, hardware=hardware, mesh=mesh)
-    space = enumerate_meshes(less, replace(filled, hardware=hardware, mesh=mesh))
-    few = tuple(change for change in changes if len(change) <= 1)
-    fitting, rejected = legal(space, less, few, replace(asked, at_most_chips=None, keep_axes=()), known=known)
-    nearest = np.argsort(fitting.doublings(), kind="stable")[:MOST]
-    own: Change = {"topology": list(hardware.topology), "slices": hardware.slices}
-    listed = [(fitting.mesh(int(i)), {**own, **fitting.change(int(i))}) for i in nearest]
-    candidates = side_by_side(config, filled, listed, known)
-    out = np.zeros(len(candidates), dtype=bool)
-    for rule in rules_of(candidates, asked):
-        out |= rule.broken
-    out[candidates.baseline] = False
-    return candidates.take(np.flatnonzero(~out)), rejected, len(space.sizes)
-
-
-def _shrunk(mesh: Mesh, old: Hardware, new: Hardware) -> Mesh | None:
-    """The mesh with its batch axes halved until it names the chips that are left; None where that does not come out."""
-    ici, dcn = dict(mesh.ici), dict(mesh.dcn)
-    for sizes, goal in ((ici, new.chips_per_slice), (dcn, new.slices)):
-        for role in SHRINK:
-            for axis in sizes:
-                while mesh.role(axis) == role and prod(sizes.values()) > goal and sizes[axis] % 2 == 0:
-                    sizes[axis] //= 2
-        if prod(sizes.values()) != goal:
-            return None
-    return replace(mesh, ici=tuple(ici.items()), dcn=tuple(dcn.items()))

@@ -41,7 +41,7 @@ from proposals.proposer.changes import (
 )
 from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
 from proposals.proposer.facts import yes
-from proposals.proposer.limits import broken_by, fewer_chips, legal, rules_of
+from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.observed import Observed, evidence_of, observe, recomputes_nothing, refuse
 from proposals.proposer.precedents import (
     Library,
@@ -175,7 +175,7 @@ class Pricer:
         asked = constraints or Constraints()
         asked.check(self.config)
         own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
-        wrong = products(self.config, own, change)
+        wrong = products(self.config, own)
         if wrong:
             return impossible(own, change, wrong, self.missing)
         steps, field = self._around(Candidate(own.to_json(), change))
@@ -202,11 +202,6 @@ class Pricer:
         asked.check(self.config)
         unpriceable = tuple(without_model(self.config, asked)) if self.missing else ()
         changes = (*further_changes(self.config, asked), *unpriceable)
-        if asked.at_most_chips is not None and asked.at_most_chips < self.config.hardware.chips:
-            candidates, rejected, considered = fewer_chips(
-                self.config, self.calibration.baseline, changes, asked, self.evidence.memory
-            )
-            return replace(self._priced(candidates), rejected=rejected, considered=considered, priced=len(candidates))
         candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
         first = self._priced(candidates)
         assert isinstance(candidates.meshes, Space)
@@ -282,7 +277,7 @@ class Pricer:
             broken=broken,
             unchecked=unchecked,
             parts=detail.parts(field, index) if field.timed else {},
-            disputed=detail.disputed(self.config, mesh, changes, self.evidence) if "topology" not in changes else {},
+            disputed=detail.disputed(self.config, mesh, changes, self.evidence),
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(

@@ -49,9 +49,9 @@ def price(c: Candidates, evidence: Evidence) -> Prices:
     return prices
 
 
-def gains(c: Candidates, prices: Prices) -> Floats:
-    """Return the log of the speed-up per token, and per chip where there are fewer."""
-    return np.asarray(np.log(prices.speedup * c.chips_ratio))
+def gains(prices: Prices) -> Floats:
+    """Return the log of the speed-up per token."""
+    return np.log(prices.speedup)
 
 
 def confidence_of(evidence: Evidence, diagnosis: Diagnosis) -> Confidence:
@@ -146,7 +146,7 @@ def rank(
 ) -> Ranked:
     """weights: default the shipped fit."""
     said = _precedents(c, library)
-    gain, sigma = drawn(gains(c, prices), prices.sigma, said.measured, said.spread)
+    gain, sigma = drawn(gains(prices), prices.sigma, said.measured, said.spread)
     runs = _heads(c) * c.probability_fits * said.runs
     faster = runs * confidence.probability(gain, sigma)
     worth = utility(c, gain - sigma**2 / 2.0, runs, weights or shipped_weights())

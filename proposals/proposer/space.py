@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -144,18 +143,6 @@ class Candidates:
         """Tokens of a candidate's step over those of the current configuration."""
         tokens = self.flat(self.work.training.global_batch * self.work.training.seq_len)
         return np.asarray(tokens / tokens[self.baseline])
-
-    @cached_property
-    def chips(self) -> Floats:
-        """Chips of each candidate: those that ran, or fewer."""
-        own = self.config.hardware
-        each = [prod(c.get("topology", own.topology)) * c.get("slices", own.slices) for c in self.changes]
-        return np.array(each, dtype=np.float64)[self.change_of]
-
-    @cached_property
-    def chips_ratio(self) -> Floats:
-        """Chips that ran over those of a candidate."""
-        return np.asarray(self.chips[self.baseline] / self.chips)
 
     @cached_property
     def used(self) -> memory.MemoryUse:

@@ -13,7 +13,6 @@ from importlib.resources import files
 from string import Formatter
 from typing import Any
 
-import formatting
 from experiments.sentences import Sentence, Value, join, say
 from experiments.step_profile import MODEL, PROFILE
 from formatting import counted, listed
@@ -21,7 +20,6 @@ from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import chip_of
-from proposals.candidate import chips_ratio
 from proposals.constraints import RULE
 from proposals.facts import not_known
 from proposals.plan import Memory, Predicted
@@ -46,8 +44,7 @@ PLURAL = ("pipeline stages", BATCH_SHARDS)
 MODEL_UNKNOWN = "The model is unknown:"
 #: Training keys with sentences of their own.
 PRICED_KEYS = (
-    "global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "virtual_stages", "xla_flags", "topology",
-    "slices",
+    "global_batch", "remat", "weight_sharding", "grad_accum", "micro_batch", "virtual_stages", "xla_flags",
 )  # fmt: skip
 #: Of all changes of parts, the share that the listed ones may leave out.
 UNSAID = 0.1
@@ -205,7 +202,7 @@ def lowers(case: Case, of: Words) -> Iterator[Sentence | str]:
 
 
 def _decisions(case: Case) -> dict[str, Any]:
-    config, changes, hardware = case.config, case.changes, case.config.hardware
+    config, changes = case.config, case.changes
     batch, verdict = changes.get("global_batch", config.training.global_batch), case.diagnosis.bottleneck
     bubble = case.mesh.size("pipeline") > 1 and case.falls("idle")
     unpriced = [name for name in changes if name not in PRICED_KEYS]
@@ -223,9 +220,7 @@ def _decisions(case: Case) -> dict[str, Any]:
         "splits": yes(case.splits_anew),
         "rows": case.rows_ratio,
         "shrinks_bubble": " and shrink the pipeline bubble" if bubble else "",
-        "matrix_units": "the MXU" if chip_of(hardware).kind == "tpu" else "tensor cores",
-        "slice": _slice(changes.get("topology", hardware.topology), changes.get("slices", hardware.slices)),
-        "was_slice": _slice(hardware.topology, hardware.slices),
+        "matrix_units": "the MXU" if chip_of(config.hardware).kind == "tpu" else "tensor cores",
         "recomputes": float(RECOMPUTES[changes.get("remat", config.training.remat)]),
         "was_recomputes": float(RECOMPUTES[config.training.remat]),
         "sequences": _sequences(batch, case.mesh),
@@ -258,11 +253,6 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
 
 def _sequences(batch: int | None, mesh: Mesh) -> str | None:
     return counted(batch / mesh.batch_shards, "sequence") if batch else None
-
-
-def _slice(topology: Sequence[int], slices: int) -> str:
-    size = f"{formatting.topology(topology)} chips"
-    return f"{slices} slices of {size}" if slices > 1 else size
 
 
 def _fresh(case: Case) -> list[str]:
@@ -328,7 +318,7 @@ def _prediction(case: Case) -> dict[str, Any]:
             field="proposal.predicted.step_time_s.estimate",
         )  # fmt: skip
     if predicted.speedup is not None:
-        words |= _gain(case, predicted, predicted.speedup)
+        words |= _gain(predicted)
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if old:
         words["memory_before"], _ = memory_of(old, "plan.baseline")
@@ -342,23 +332,19 @@ def _prediction(case: Case) -> dict[str, Any]:
     return words
 
 
-def _gain(case: Case, predicted: Predicted, speedup: float) -> dict[str, Any]:
+def _gain(predicted: Predicted) -> dict[str, Any]:
     def bound(key: str) -> Value:
         """The speed-up per token, or a bound of its interval; where there is none, the speed-up."""
         key = key if getattr(predicted, key) else "speedup"
         field = f"proposal.predicted.{key}"
         return Value("speed-up per token", getattr(predicted, key), "speedup", "predicted", field=field)
 
-    low, high, chips = bound("speedup_low80"), bound("speedup_high80"), chips_ratio(case.config, case.changes)
-    per_chip = Value(
-        "speed-up per token and chip", speedup / chips, "speedup", "predicted", field="proposal.speedup_per_chip"
-    )
+    low, high = bound("speedup_low80"), bound("speedup_high80")
     return {
         "gain": bound("speedup"),
         "gain_low": low,
         "gain_high": high,
         "inconclusive": ", inconclusive" if (low.value or 0.0) <= 1.0 <= (high.value or 0.0) else "",
-        "per_chip": say("; {} per token and chip", per_chip) if chips < 1 else "",
     }
 
 

@@ -280,22 +280,6 @@ def test_the_users_constraints_bind_the_model(propose: Propose) -> None:
     assert found.source == "fallback"
 
 
-def test_on_fewer_chips_a_gain_is_one_per_chip(propose: Propose) -> None:
-    """Half the chips take longer per token and may yet be the better use of each: that is not slower."""
-    of = bench().under({}, Constraints(at_most_chips=128))
-    fewer = [item.proposal for item in of.proposals]
-    assert any((item.predicted.speedup or 1.0) < 1.0 for item in fewer)
-
-    def model(body: dict[str, Any]) -> Reply:
-        if sum(m["role"] == "tool" for m in body["messages"]) == 1:
-            return calls(("price", {"configurations": configurations(of)}))
-        return answer(agreeing(of))
-
-    events, found, _ = propose(model, of)
-    assert told(events) == []
-    assert [item.plan.mesh for item in found.proposals] == [item.mesh for item in fewer]
-
-
 @pytest.mark.parametrize(
     "reply", [error(401, "Bad key"), error(404, "No such model"), refusal("No."), answer({"a": 1})]
 )

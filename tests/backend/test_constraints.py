@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import timedelta
-from math import prod
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -80,34 +78,11 @@ def test_a_constraint_that_cannot_be_kept_is_named_at_once(people, ready):
 
 
 def test_what_the_proposer_cannot_do_ends_in_a_sentence_and_changes_nothing(people, ready):
-    made = asked(people, ready.experiment, {"at_most_chips": 4})
+    made = asked(people, ready.experiment, {"fixed": {"model": 3}})
     assert made.status == PlanRequest.Status.FAILED
-    assert "satisfies them" in made.reason and "It needs" in made.reason
+    assert "satisfies them" in made.reason and "not divisible" in made.reason
     assert PlanRecord.objects.filter(run=ready.run).count() == 1
     assert Event.objects.filter(kind="error").exists()
-
-
-def test_fewer_chips_from_the_api_to_the_page_and_its_launch_file(people, ready):
-    body = {"experiment": ready.experiment.pk, "constraints": {"at_most_chips": 8}}
-    answer = people.api("engineer").post("/api/plan-requests/", body, format="json")
-    assert answer.status_code in (201, 202), answer.content
-    regenerating.make(answer.json()["id"])
-    done = people.api("viewer").get(f"/api/plan-requests/{answer.json()['id']}/").json()
-    assert done["status"] == "done", done
-    smaller = [item for item in plans.newest(ready.experiment).proposals.all() if "topology" in item.data["changes"]]
-    assert smaller
-    for item in smaller:
-        assert prod(item.data["mesh"]["ici"].values()) == prod(item.data["changes"]["topology"]) == 8
-    page = people.client("viewer").get(f"/experiments/{ready.experiment.pk}/proposals/").content.decode()
-    assert "Use at most 8 chips" in page
-    assert "gets faster per token and chip" in page and 'title="4×4 → ' in page
-    # On half the chips a step takes longer: the two speed-ups are told apart.
-    shown = re.findall(r'class="big p">([\d.]+)×</b>.*?per token(.*?)</span>.*?<b class="p">([\d.]+)×</b>', page)
-    assert len(shown) == len(smaller) and not any(more.strip() for _, more, _ in shown)
-    assert all(float(per_chip) == pytest.approx(2 * float(per_step), abs=0.02) for per_step, _, per_chip in shown)
-    assert "slices" not in re.findall(r"<dt>([^<]*)</dt>", page)  # one before, one after
-    launch = people.client("viewer").get(f"/proposals/{smaller[0].pk}/launch/").content.decode()
-    assert f"Chips: v6e {'x'.join(map(str, smaller[0].data['changes']['topology']))}." in launch
 
 
 def test_one_at_a_time_and_only_of_a_ready_run(people, ready):
@@ -197,12 +172,10 @@ def test_one_constraint_can_be_taken_away():
 
 def test_the_form_says_what_the_json_says():
     form = QueryDict(
-        "keep_batch=1&axis=data&rule=&size=&axis=seq&rule=keep&size=&axis=model&rule=at_most&size=8"
-        "&at_most_chips=1,024&memory_margin=12.5"
+        "keep_batch=1&axis=data&rule=&size=&axis=seq&rule=keep&size=&axis=model&rule=at_most&size=8&memory_margin=12.5"
     )
     assert constraint_form.from_form(form) == {
-        "keep_batch": True, "keep_axes": ["seq"], "at_most": {"model": 8}, "at_most_chips": 1024,
-        "memory_margin": 0.125,
+        "keep_batch": True, "keep_axes": ["seq"], "at_most": {"model": 8}, "memory_margin": 0.125,
     }  # fmt: skip
     assert constraint_form.from_form(QueryDict("axis=seq&rule=fixed&size=four")) == {"fixed": {"seq": "four"}}
 

@@ -42,10 +42,9 @@ def test_an_own_mesh_is_evaluated_with_its_violations(capsys: pytest.CaptureFixt
 
 
 def test_text_says_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN, "--keep-batch", "--max-chips", "128"]) == 0
+    assert main([*RUN, "--keep-batch"]) == 0
     text = capsys.readouterr().out
     assert "Constraint: Keep the global batch." in text
-    assert "on 8×16 chips" in text and "throughput per chip rises" in text
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from diagnosis.analyzer import diagnose
 from evaluation.steps.generated import profile as profiled
 from evaluation.steps.scenario import MIDDLE, Scenario
 from evaluation.steps.scenario import config as configured
+from proposals.candidate import Candidate
 from proposals.constraints import Constraints
+from proposals.models import Proposal
 from proposals.plan import PLAN, PROPOSAL, Memory, Neighbour, Predicted, ProposalPlan, Range
+from proposals.presentation import changed_settings, kind_words
 from proposals.proposer import Pricer
 
 RUN = Scenario(
@@ -105,3 +108,28 @@ def test_a_key_that_is_not_known_any_more_is_left_out() -> None:
 def test_what_is_no_proposal_is_refused_by_the_name_of_its_field() -> None:
     with pytest.raises(ValueError, match=r"mesh\.ici\.data"):
         PROPOSAL.read({**FIRST, "mesh": {"ici": {"data": "many"}}})
+
+
+def test_a_plan_on_fewer_chips_stays_readable() -> None:
+    """Proposals took fewer chips once; their rows and the constraints that asked for them are still there."""
+    change = {"topology": [2, 4, 4]}
+    assert Proposal(data={"changes": change}).per == "per token and chip"
+    ran = {"hardware": {"topology": [4, 4, 4], "slices": 1}}
+    assert changed_settings(ran, Candidate({"ici": {}}, change)) == [("topology", "4×4×4", "2×4×4")]
+    assert Constraints.from_json({"at_most_chips": 8, "keep_batch": True}) == Constraints(keep_batch=True)
+
+
+def test_a_setting_that_nobody_gave_is_shown_with_its_default() -> None:
+    config = {"hardware": {"chip": "h100", "topology": [8, 1]}, "mesh": {"ici": {"data": 8}}}
+    mesh, change = {"ici": {"data": 8}}, {"weight_sharding": "fsdp"}
+    assert changed_settings(config, Candidate(mesh, change)) == [("weight_sharding", "zero1 (default)", "fsdp")]
+    given = config | {"training": {"weight_sharding": "none"}}
+    assert changed_settings(given, Candidate(mesh, change)) == [("weight_sharding", "none", "fsdp")]
+
+
+def test_an_alternative_is_named_by_what_it_changes() -> None:
+    assert kind_words("alternative", {"global_batch": 16}, True) == "Different batch"
+    assert kind_words("alternative", {"remat": "none"}, False) == "Same mesh"
+    assert kind_words("alternative", {}, True) == "Alternative"
+    assert kind_words("safer", {"remat": "none"}, False) == "Lower risk"
+    assert kind_words("alternative", {"global_batch": 16}, True, slower=True) == "Predicted slower"

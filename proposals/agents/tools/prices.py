@@ -114,7 +114,6 @@ class ConstraintArguments(Arguments):
     fixed: dict[str, int] = Field(default_factory=dict, description="Exact sizes by axis or role.")
     at_least: dict[str, int] = Field(default_factory=dict)
     at_most: dict[str, int] = Field(default_factory=dict)
-    at_most_chips: int | None = None
     memory_margin: float = Field(default=0.0, ge=0.0, le=0.5, description="Share of memory per chip to keep free.")
 
     def constraints(self) -> Constraints:
@@ -123,7 +122,7 @@ class ConstraintArguments(Arguments):
         words = [word.strip().lower().replace(" ", "_").removeprefix("keep_") for word in self.keep]
         values: dict[str, Any] = {_KEPT[word]: True for word in words if word in _KEPT}
         values["keep_axes"] = [name for name, word in zip(self.keep, words, strict=True) if word not in _KEPT]
-        values |= self.model_dump(include={"fixed", "at_least", "at_most", "at_most_chips", "memory_margin"})
+        values |= self.model_dump(include={"fixed", "at_least", "at_most", "memory_margin"})
         return Constraints.from_json({key: value for key, value in values.items() if value})
 
 
