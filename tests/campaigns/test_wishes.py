@@ -53,7 +53,6 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_writt
         ({"data": 8}, {}, "multiply to 8 chips"),
         ({"model": 16}, {}, "KV heads are not divisible"),
         ({"data": 16}, {"global_batch": 16}, "global batch"),
-        ({"data": 16}, {"topology": [2, 2]}, "does not change slices, topology"),
         ({"data": 16}, {"remat": "none", "weight_sharding": "none"}, "GB are usable"),
         ({"data": 16}, {"remat": "everything"}, "use one of"),
         ({"warp": 16}, {}, "is not a known role"),
