@@ -27,7 +27,6 @@ urlpatterns = [
     path("experiments/<int:pk>/timeline/sums/", views_timeline.sums_part, name="timeline_sums"),
     path("experiments/<int:pk>/timeline/event/", views_timeline.event, name="timeline_event"),
     path("experiments/<int:pk>/timeline/spans/", views_timeline.spans, name="timeline_spans"),
-    path("experiments/<int:pk>/timeline/read/", views_timeline.write, name="timeline_write"),
     path("experiments/<int:pk>/timeline/perfetto.json.gz", views_timeline.export, name="timeline_export"),
     path("experiments/<int:pk>/evidence/<str:ref>/", views.evidence, name="evidence"),
 ]

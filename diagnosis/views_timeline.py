@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified, JsonResponse, StreamingHttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
 from accounts.models import Role
@@ -48,7 +47,7 @@ def timeline(request: MemberRequest, pk: int) -> HttpResponse:
     try:
         shown = load(page, request)
     except traces.NoTrace as error:
-        context = page.context("timeline", reason=str(error), can_write=error.can_write)
+        context = page.context("timeline", reason=str(error))
         return render(request, "diagnosis/timeline.html", context)
     view = timelines.view_of(shown, request.GET)
     context = page.context("timeline", **panel(shown, view, request.GET, pk), **sums_context(shown, view, request.GET))
@@ -265,17 +264,6 @@ def _duration_statistics(shown: Timeline, span: sums.Span) -> dict[str, Any]:
     mine = trace.durations(span.track)[trace.name_ids(span.track) == span.name]
     return {"count": len(mine), "mean_s": float(mine.mean()) / PS, "least_s": float(mine.min()) / PS,
             "most_s": float(mine.max()) / PS, "last": trace.tracks[span.track].count - 1}  # fmt: skip
-
-
-@require(Role.VIEWER, "POST")
-def write(request: MemberRequest, pk: int) -> HttpResponse:
-    """Have the files of a profile that was read before timelines were kept read again for it."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    if page.run is not None and traces.ask(page.run.profile):
-        messages.success(request, "The files are being read again. Reload this page in a minute.")
-    else:
-        messages.error(request, "No worker can be reached; try again when the application is complete.")
-    return redirect("timeline", pk)
 
 
 @require(Role.VIEWER, "GET")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from experiments.services import leftovers, retention, traces
+from experiments.services import leftovers, retention
 
 
 @shared_task(name="experiments.tasks.remove_old_payloads", ignore_result=True, expires=3600)
@@ -17,9 +17,3 @@ def remove_old_payloads() -> int:
 def remove_leftovers() -> list[str]:
     """Remove files that a killed process left."""
     return leftovers.remove()
-
-
-@traces.WRITE_TRACE.implementation(ignore_result=True, expires=3600)
-def write_trace(pk: int) -> bool:
-    """Read a profile's files again for its timeline."""
-    return traces.write(pk)

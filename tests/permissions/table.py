@@ -191,7 +191,6 @@ DIAGNOSIS = (
         """,
     ),
     *reads(SIGNED_IN, "/api/diagnoses/"),
-    asks(ENGINEER, "/experiments/{experiment}/timeline/read/"),
     stores(ENGINEER, "/experiments/{experiment}/recording/", kind="decode"),
     Row("put", "/api/diagnoses/{diagnosis}/recording/", ENGINEER, {"program": "convolutional"}, stores=True),
 )
