@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.forms import Field
 from django.http import QueryDict
 
 import formatting
-from experiments.consistency import Contradiction, Mark
+from experiments.consistency import Contradiction
 from experiments.form_fields import Quantity, Rows, Sheet, Text, Tick, Whole, Words, whole
 from perfmodel.catalogue import read_model
 from perfmodel.chips import load_chips
@@ -30,7 +31,6 @@ WEIGHT_SHARDINGS = ("fsdp", "zero1", "none")
 REMATS = ("full", "minimal", "none", "offload")
 CUSTOM = "custom"
 
-#: Whole-number fields of `training` shown beside the first two rows.
 TRAINING_NUMBERS = ("global_batch", "seq_len", "grad_accum", "micro_batch", "virtual_stages")
 TRAINING_WORDS = ("precision", "weight_sharding", "remat", "optimizer")
 
@@ -40,16 +40,6 @@ SHAPE_EXPERTS = (
 )  # fmt: skip
 SHAPE_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 SHAPE_WINDOW = ("sliding_window", "sliding_window_every")
-
-#: Parts of a configuration that the form shows; what a file held beside them is kept as it was.
-_FORM_KEYS: dict[str, tuple[str, ...]] = {
-    "": ("name", "hardware", "mesh", "model", "training", "software", "measured"),
-    "hardware": ("chip", "topology", "slices"),
-    "mesh": ("ici", "dcn", "axis_roles"),
-    "training": (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags"),
-    "software": ("framework",),
-    "measured": ("step_time_s", "peak_memory_bytes"),
-}
 
 
 @dataclass(frozen=True)
@@ -72,76 +62,75 @@ class Topology(Text):
         return [whole(part) for part in re.split(r"[\s,;x×*\[\]()]+", super().to_python(value)) if part]
 
 
-class ConfigForm(Sheet):
-    """The form's fields by name; axes come in rows."""
+#: What each input fills in, by its part and key in the configuration, and how its text is read.
+INPUTS: Mapping[str, tuple[str, str, Field]] = {
+    "name": ("", "name", Text()),
+    "chip": ("hardware", "chip", Text()),
+    "topology": ("hardware", "topology", Topology()),
+    "slices": ("hardware", "slices", Whole()),
+    "model": ("model", "name", Text()),
+    **{f"shape_{key}": ("model", key, Whole()) for key in SHAPE_NUMBERS + SHAPE_EXPERTS + SHAPE_LATENT + SHAPE_WINDOW},
+    "shape_mlp": ("model", "mlp", Text()),
+    "shape_attention": ("model", "attention", Text()),
+    "shape_tied_embeddings": ("model", "tied_embeddings", Tick("input and output tied")),
+    **{key: ("training", key, Whole()) for key in TRAINING_NUMBERS},
+    **{key: ("training", key, Text()) for key in TRAINING_WORDS},
+    "xla_flags": ("training", "xla_flags", Words()),
+    "framework": ("software", "framework", Text()),
+    "step_time_s": ("measured", "step_time_s", Quantity({"": 1.0, "s": 1.0, "ms": 1e-3})),
+    "peak_memory_gb": (
+        "measured", "peak_memory_bytes", Quantity({"": 1e9, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20})
+    ),
+}  # fmt: skip
+_MESH = ("ici", "dcn", "axis_roles")
+_SHOWN = {(part, key) for part, key, _ in INPUTS.values()} | {("mesh", key) for key in _MESH}
+_PARTS = ("hardware", "mesh", "model", "training", "software", "measured")
 
-    name = Text()
-    chip = Text()
-    topology = Topology()
-    slices = Whole()
-    ici = Rows("ici_name", "ici_size", "ici_role")
-    dcn = Rows("dcn_name", "dcn_size", "dcn_role")
-    model = Text()
-    precision = Text()
-    weight_sharding = Text()
-    remat = Text()
-    optimizer = Text()
-    xla_flags = Words()
-    framework = Text()
-    step_time_s = Quantity({"": 1.0, "s": 1.0, "ms": 1e-3})
-    peak_memory_gb = Quantity({"": 1e9, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20})
+#: The form's fields by name; axes come in rows.
+ConfigForm: type[Sheet] = type(
+    "ConfigForm", (Sheet,), {name: field for name, (_, _, field) in INPUTS.items()} | {
+        place: Rows(f"{place}_name", f"{place}_size", f"{place}_role") for place in ("ici", "dcn")
+    },
+)  # fmt: skip
 
-    def __init__(self, form: QueryDict) -> None:
-        super().__init__(form)
-        self.fields |= {key: Whole() for key in TRAINING_NUMBERS}
-
-
-class ShapeForm(Sheet):
-    """The fields of a custom model, `shape_layers` and so on."""
-
-    mlp = Text()
-    attention = Text()
-    tied_embeddings = Tick("input and output tied")
-
-    def __init__(self, form: QueryDict) -> None:
-        super().__init__(form)
-        numbers = (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)
-        self.fields = {key: Whole() for key in numbers} | self.fields
-
-    def add_prefix(self, field_name: str) -> str:
-        return f"shape_{field_name}"
+#: Where the form has room for a sentence, as `part-key`; the rest stands above the form.
+SLOTS = (
+    {"name", "model"}
+    | {f"mesh-{key}" for key in _MESH}
+    | {
+        f"{part}-{key}"
+        for name, (part, key, _) in INPUTS.items()
+        if part and name not in ("model", "shape_mlp", "shape_attention", "shape_tied_embeddings")
+    }
+)
 
 
 def data_from(form: QueryDict, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The contract's JSON as filled in; `base` gives the keys that the form does not show."""
     given, base = ConfigForm(form).filled_values(), base or {}
+    is_custom = given.get("model") == CUSTOM
+    parts: dict[str, dict[str, Any]] = {
+        part: {key: value for key, value in _part(base, part).items() if (part, key) not in _SHOWN and part != "model"}
+        for part in _PARTS
+    }
+    for name, (part, key, _) in INPUTS.items():
+        if part and name in given and (part != "model" or is_custom == name.startswith("shape_")):
+            parts[part][key] = given[name]
+    if isinstance(peak := given.get("peak_memory_gb"), float):
+        parts["measured"]["peak_memory_bytes"] = round(peak)
     axes = {place: _axes(given.get(place, ())) for place in ("ici", "dcn")}
-    mesh: dict[str, Any] = {"ici": {axis: size for axis, (size, _) in axes["ici"].items()}}
+    parts["mesh"]["ici"] = {axis: size for axis, (size, _) in axes["ici"].items()}
     if axes["dcn"] and given.get("slices", 1) != 1:
-        mesh["dcn"] = {axis: size for axis, (size, _) in axes["dcn"].items()}
+        parts["mesh"]["dcn"] = {axis: size for axis, (size, _) in axes["dcn"].items()}
     roles = {axis: role for rows in axes.values() for axis, (_, role) in rows.items() if role and axis not in ROLES}
     if roles:
-        mesh["axis_roles"] = roles
-    measured = {}
-    if "step_time_s" in given:
-        measured["step_time_s"] = given["step_time_s"]
-    if (peak := given.get("peak_memory_gb")) is not None:
-        measured["peak_memory_bytes"] = round(peak) if isinstance(peak, float) else peak
-
-    data: dict[str, Any] = {"name": given["name"]} if "name" in given else {}
-    data["hardware"] = _kept(base, "hardware") | _picked(given, "hardware")
-    data["mesh"] = _kept(base, "mesh") | mesh
-    if "model" in given:
-        data["model"] = ShapeForm(form).filled_values() if given["model"] == CUSTOM else {"name": given["model"]}
-    filled = {
-        "training": _picked(given, "training"), "software": _picked(given, "software"), "measured": measured
-    }  # fmt: skip
-    data |= {part: both for part, values in filled.items() if (both := _kept(base, part) | values)}
-    return data | {key: value for key, value in base.items() if key not in _FORM_KEYS[""]}
-
-
-def _picked(given: Mapping[str, Any], part: str) -> dict[str, Any]:
-    return {key: given[key] for key in _FORM_KEYS[part] if key in given}
+        parts["mesh"]["axis_roles"] = roles
+    asked = {"hardware", "mesh", *(["model"] if is_custom else [])}
+    return {
+        **({"name": given["name"]} if "name" in given else {}),
+        **{part: values for part, values in parts.items() if values or part in asked},
+        **{key: value for key, value in base.items() if key not in ("name", *_PARTS)},
+    }
 
 
 def _axes(rows: Iterable[tuple[str, str, str]]) -> dict[str, tuple[Any, str]]:
@@ -149,43 +138,31 @@ def _axes(rows: Iterable[tuple[str, str, str]]) -> dict[str, tuple[Any, str]]:
     return {name.strip(): (whole(size), role) for name, size, role in rows if name.strip() and size.strip()}
 
 
-def _kept(base: Mapping[str, Any], part: str) -> dict[str, Any]:
-    values = base.get(part)
-    return {k: v for k, v in values.items() if k not in _FORM_KEYS[part]} if isinstance(values, Mapping) else {}
-
-
 def fields_from(data: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the form shows for a configuration, complete or not: text by field name, axes as rows."""
     data = data or {}
-    hardware, mesh = _part(data, "hardware"), _part(data, "mesh")
-    training, model = _part(data, "training"), data.get("model")
-    model = {"name": model} if isinstance(model, str) else model if isinstance(model, Mapping) else {}
-    roles, dims = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}, hardware.get("topology")
+    if isinstance(data.get("model"), str):
+        data = {**data, "model": {"name": data["model"]}}
+    mesh, model = _part(data, "mesh"), _part(data, "model")
+    roles, dims = {**_part(data, "axis_roles"), **_part(mesh, "axis_roles")}, _part(data, "hardware").get("topology")
+    is_shape, peak = any(key in model for key in SHAPE_NUMBERS), _part(data, "measured").get("peak_memory_bytes")
     fields: dict[str, Any] = {
-        "name": _text(data.get("name")),
-        "chip": _text(hardware.get("chip")),
-        "topology": " × ".join(map(_text, dims)) if isinstance(dims, list | tuple) else _text(dims),
-        "slices": _text(hardware.get("slices")) or "1",
-        "ici": _axis_fields(_part(mesh, "ici"), roles) or [AxisField(axis, "") for axis in DEFAULT_AXES],
-        "dcn": _axis_fields(_part(mesh, "dcn"), roles) or [AxisField("data", "")],
-        "model": "",
-        "shape": {},
-        "xla_flags": " ".join(_text(f) for f in training.get("xla_flags") or ()),
+        name: _text((_part(data, part) if part else data).get(key))
+        for name, (part, key, _) in INPUTS.items()
+        if not name.startswith("shape_")
     }
-    if model:
-        is_shape = any(key in model for key in SHAPE_NUMBERS)
-        fields["model"] = _known_as(model) or CUSTOM if is_shape else _text(model.get("name"))
-        fields["shape"] = {key: value for key, value in model.items() if key != "name"} if is_shape else {}
-    for key in (*TRAINING_NUMBERS, *TRAINING_WORDS):
-        fields[key] = _text(training.get(key))
-    measured = _part(data, "measured")
-    peak = measured.get("peak_memory_bytes")
-    fields["step_time_s"] = _text(measured.get("step_time_s"))
-    fields["peak_memory_gb"] = _text(peak)
+    if isinstance(dims, list | tuple):
+        fields["topology"] = " × ".join(map(_text, dims))
     if isinstance(peak, int | float) and not isinstance(peak, bool):
         fields["peak_memory_gb"] = f"{peak / 1e9:.12g}"
-    fields["framework"] = _text(_part(data, "software").get("framework"))
-    return fields
+    return fields | {
+        "slices": fields["slices"] or "1",
+        "ici": _axis_fields(_part(mesh, "ici"), roles) or [AxisField(axis, "") for axis in DEFAULT_AXES],
+        "dcn": _axis_fields(_part(mesh, "dcn"), roles) or [AxisField("data", "")],
+        "model": _known_as(model) or CUSTOM if is_shape else fields["model"],
+        "shape": {key: value for key, value in model.items() if key != "name"} if is_shape else {},
+        "xla_flags": " ".join(map(_text, _part(data, "training").get("xla_flags") or ())),
+    }
 
 
 def _known_as(model: Mapping[str, Any]) -> str:
@@ -278,29 +255,6 @@ def product_check(data: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"text": f"{text}, needs {chips:,}", "ok": False, "hint": hint}
 
 
-def errors_by_slot(errors: Mapping[str, str], slots: set[str]) -> dict[str, str]:
-    """Errors by the form's slot: the field itself, else the nearest part of it that has one, else `form`."""
-    placed: dict[str, str] = {}
-    for field, message in errors.items():
-        parts = field.split(".")
-        depth = next((n for n in range(len(parts), 0, -1) if "-".join(parts[:n]) in slots), 0)
-        slot = "-".join(parts[:depth]) or "form"
-        if rest := ".".join(parts[depth:]):  # the sentence stands at a part of the field: say which
-            message = f"{rest} {message}" if message[:1].islower() else f"{rest}: {message}"
-        placed[slot] = f"{placed[slot]} {message}" if slot in placed else message
-    return placed
-
-
-#: Where the form has room for a sentence; `errors_by_slot` puts the rest above the form.
-SLOTS = (
-    {"name", "hardware-chip", "hardware-topology", "hardware-slices"}
-    | {"mesh-ici", "mesh-dcn", "mesh-axis_roles", "model"}
-    | {"software-framework", "measured-step_time_s", "measured-peak_memory_bytes"}
-    | {f"training-{key}" for key in (*TRAINING_NUMBERS, *TRAINING_WORDS, "xla_flags")}
-    | {f"model-{key}" for key in (*SHAPE_NUMBERS, *SHAPE_EXPERTS, *SHAPE_LATENT, *SHAPE_WINDOW)}
-)
-
-
 def slot_of(field: str) -> str:
     """Where the form shows something about a dotted field: at the field, else at the nearest part that has a place."""
     parts = field.split(".")
@@ -308,9 +262,15 @@ def slot_of(field: str) -> str:
     return "-".join(parts[:depth]) or "form"
 
 
-def marks_by_slot(marks: Mapping[str, Mark]) -> dict[str, Mark]:
-    """Marks of prefilled fields by the form's slot."""
-    return {slot_of(field): mark for field, mark in marks.items()}
+def errors_by_slot(errors: Mapping[str, str]) -> dict[str, str]:
+    """Errors by the form's slot; a sentence about a part of a field says which."""
+    placed: dict[str, str] = {}
+    for field, message in errors.items():
+        slot = slot_of(field)
+        if rest := field if slot == "form" else field[len(slot) + 1 :]:
+            message = f"{rest} {message}" if message[:1].islower() else f"{rest}: {message}"
+        placed[slot] = f"{placed[slot]} {message}" if slot in placed else message
+    return placed
 
 
 def by_slot(items: Iterable[Contradiction], named_model: bool = False) -> dict[str, list[Contradiction]]:

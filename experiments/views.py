@@ -43,7 +43,7 @@ def form_context(
     that the user keeps.
     """
     items = tuple(against)
-    placed = config_form.errors_by_slot(errors or {}, config_form.SLOTS)
+    placed = config_form.errors_by_slot(errors or {})
     product = config_form.product_check(data or {})
     if product is not None and product["ok"] is False and "mesh-ici" in placed:
         placed["mesh-ici"], product["hint"] = product["hint"], ""  # the product is shown next to it already
@@ -59,7 +59,7 @@ def form_context(
         "frameworks": config_form.frameworks(),
         "framework_offered": config_form.is_offered(str(config_form.fields_from(data)["framework"])),
         "priced_as": config_form.priced_as(data or {}),
-        "prefilled": config_form.marks_by_slot(prefilled or {}),
+        "prefilled": {config_form.slot_of(field): mark for field, mark in (prefilled or {}).items()},
         "against": config_form.by_slot(items, config_form.fields_from(data)["model"] != config_form.CUSTOM),
         "against_kept": {item.field for item in items if item.field in kept},
         "against_open": [item for item in items if item.field not in kept],
@@ -118,6 +118,13 @@ def config_text(request: MemberRequest) -> str | None:
     return None
 
 
+def posted(request: MemberRequest, base: Mapping[str, Any] | None) -> configurations.Checked:
+    """The configuration of a file, its text or the form.  base: gives the keys that the form does not show."""
+    if request.POST.get("config_way") == "file":
+        return configurations.read_text(config_text(request) or "")
+    return configurations.check(config_form.data_from(request.POST, base))
+
+
 @require(Role.VIEWER, "POST")
 def check_configuration(request: MemberRequest) -> HttpResponse:
     """Errors of the form, field by field; stores nothing."""
@@ -153,15 +160,11 @@ def _configure(request: MemberRequest, page: ExperimentPage) -> HttpResponse:
     experiment = page.experiment
     accept = request.POST.getlist("keep")
     by_file = request.POST.get("config_way") == "file"
-    if by_file:
-        checked = configurations.read_text(config_text(request) or "")
-        if checked.ok:
-            checked = configurations.save(experiment, request.user, checked.data, accept)
-    else:
-        data = config_form.data_from(request.POST, experiment.config or experiment.config_draft)
-        if field := request.POST.get("use", ""):
-            return _use(request, page, data, field)
-        checked = configurations.save(experiment, request.user, data, accept)
+    checked = posted(request, experiment.config or experiment.config_draft)
+    if not by_file and (field := request.POST.get("use", "")):
+        return _use(request, page, checked.data, field)
+    if not checked.errors:
+        checked = configurations.save(experiment, request.user, checked.data, accept)
     if checked.ok:
         return redirect("experiment", experiment.pk)
     context = page.context(

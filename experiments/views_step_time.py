@@ -11,12 +11,11 @@ from django.shortcuts import redirect, render
 
 from accounts.models import Role, Team
 from accounts.permissions import MemberRequest, require
-from experiments import config_form
 from experiments.models import Experiment
 from experiments.services import configuration as configurations
 from experiments.services import starting
 from experiments.services.configuration import Checked
-from experiments.views import config_text, form_context
+from experiments.views import form_context, posted
 from perfmodel.config import ConfigError
 from perfmodel.reading import parse_text
 
@@ -37,15 +36,9 @@ def step_time(request: MemberRequest) -> HttpResponse:
 
 def start(request: MemberRequest, team: Team) -> tuple[Experiment | None, Checked]:
     """The experiment of a posted form; None and what is wrong where there are errors."""
-    if request.POST.get("config_way") == "file":
-        checked = configurations.read_text(config_text(request) or "")
-        if checked.errors:
-            return None, checked
-        data = checked.data
-    else:
-        data = config_form.data_from(request.POST, handed_over(request.POST.get("kept", "")))
+    checked = posted(request, handed_over(request.POST.get("kept", "")))
     user: Any = request.user
-    return starting.from_step_time(team, user, data)
+    return (None, checked) if checked.errors else starting.from_step_time(team, user, checked.data)
 
 
 def page(request: MemberRequest, team: Team, checked: Checked, **more: Any) -> HttpResponse:

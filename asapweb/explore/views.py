@@ -125,7 +125,7 @@ def _context(
         "optico": numbers["optico"] if (numbers := report.read(report.ACCURACY_FILE)) else None,
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
-        "errors": config_form.errors_by_slot(state.errors, config_form.SLOTS),
+        "errors": config_form.errors_by_slot(state.errors),
         "slots": sorted(slot for slot in config_form.SLOTS | {"form"} if not slot.startswith("measured-")),
         "product": config_form.product_check(state.data),
         "query": state.query(),

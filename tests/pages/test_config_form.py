@@ -79,7 +79,7 @@ def test_errors_stand_at_their_fields_and_the_rest_above_the_form() -> None:
         "mesh.ici.mdl": "is no role.", "training.global_batch": "Not this.",
         "hardware.overrides": "Odd.", "": "Broken.",
     }  # fmt: skip
-    assert config_form.errors_by_slot(errors, config_form.SLOTS) == {
+    assert config_form.errors_by_slot(errors) == {
         "mesh-ici": "mdl is no role.", "training-global_batch": "Not this.", "form": "hardware.overrides: Odd. Broken.",
     }  # fmt: skip
 
