@@ -104,7 +104,7 @@ def run_text(
 
 
 def lines(
-    out: IO[bytes], deadline: float, look: Callable[[], object], *, every_s: float, longest: int
+    out: IO[bytes], deadline: float, look: Callable[[], object] = bool, *, every_s: float, longest: int
 ) -> Iterator[bytes]:
     """Whole lines until the other end closes, the deadline passes, look says that it is enough, or the talk gets
     absurdly long: a line of more than `longest` bytes, or a hundred times as many in all.

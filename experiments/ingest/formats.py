@@ -8,7 +8,6 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from experiments.ingest.wire import looks_like_xspace
 from formatting import plain
 
 HEAD_BYTES = 4096
@@ -21,6 +20,12 @@ WHAT_IS_ACCEPTED = (
 KINDS = ("xplane", "kineto", "nsight", "json")
 _METADATA_BYTES = 16 << 20
 _SQLITE = b"SQLite format 3\0"
+#: An XSpace by its first field: a plane with its id or its name, or the text of an error, a warning or a host's name.
+#: An HLO proto and XProf's own caches begin with another message.
+_XSPACE = re.compile(
+    rb"\n[\x80-\xff]{0,9}[\x00-\x7f](\x08[\x80-\xff]{0,9}[\x00-\x7f])?(\x12[\x80-\xff]?[\x01-\x7f][ -~]|(?<=\n\x00))"
+    rb"|[\x12\x1a\x22][\x80-\xff]{0,2}[\x01-\x7f][ -~]"
+)
 #: A trace that is a bare list of events.
 _EVENTS = re.compile(rb'\[\s*\{[^{}]{0,400}"ph"\s*:')
 #: Keys that only the PyTorch profiler writes beside its events.
@@ -67,11 +72,9 @@ def sniff(head: bytes) -> str:
         return "json"
     if head.startswith(_SQLITE):
         return "nsight"
-    if looks_like_xspace(head):
-        return "xplane"
     if _is_utf8(head) and not any(byte < 9 for byte in head):
         return "text"
-    return "unknown"
+    return "xplane" if _XSPACE.match(head) else "unknown"
 
 
 def holds_trace(path: Path) -> bool:

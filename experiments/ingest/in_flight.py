@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.intervals import IntervalUnion, Ps
-
-#: Event metadata id, start and end of the events of one core.
-Table = tuple[NDArray[np.int64], Ps, Ps]
+from experiments.ingest.planes import Events
 
 
 @dataclass(frozen=True)
@@ -56,51 +54,47 @@ class InFlight:
 
 
 def read_flights(
-    events: Table,
+    events: Events,
     kinds: dict[int, tuple[str, str]],
     texts: dict[int, str],
     wanted: Sequence[int],
     group: str,
     programs: dict[int, str],
-    in_flight: Table | None,
+    in_flight: Events,
 ) -> tuple[InFlight, InFlight]:
     """(when each op of a class ran, when it was in flight): while it ran, from a -start op to its -done op, and where
     the plane has a line of asynchronous ops, as that says.  An asynchronous one is known by its -done op.
 
-    events, in_flight: (kind, starts, ends).  kinds: (op name, class) and texts: HLO by kind.  wanted: the kinds of the
-    class `group` that ran.
+    in_flight: events of the line of asynchronous ops.  kinds: (op name, class) and texts: HLO by kind.  wanted: the
+    kinds of the class `group` that ran.
     """
-    kind, starts, ends = events
     by_name = {(programs.get(key, ""), kinds[key][0]): key for key in wanted}
-    mask = np.isin(kind, np.array(wanted, np.int64))
-    mine = (kind[mask], starts[mask], ends[mask])
+    mine = events.of_kinds(wanted)
     owner = {key: key for key in wanted}
     in_pairs: list[tuple[int, Ps, Ps]] = []
     for start, done, begun, ended in pairs(mine, kinds, texts, programs):
         owner[start] = done
         in_pairs.append((done, begun, ended))
-    running = [(owner[key], mine[1][at], mine[2][at]) for key, at in _places(mine[0]).items()]
-    if in_flight is not None:
-        for key in np.unique(in_flight[0]).tolist():
-            name, its_class = kinds.get(key, ("", ""))
-            if its_class == group:
-                mask = in_flight[0] == key
-                program = programs.get(key, "")
-                # The line calls every copy `async-copy`; its text names the op.
-                op_key = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
-                in_pairs.append((owner.get(op_key, op_key), in_flight[1][mask], in_flight[2][mask]))
+    running = [(owner[key], mine.starts[at], mine.ends[at]) for key, at in _places(mine.kind).items()]
+    for key in np.unique(in_flight.kind).tolist():
+        name, its_class = kinds.get(key, ("", ""))
+        if its_class == group:
+            flown, program = in_flight.of_kinds([key]), programs.get(key, "")
+            # The line calls every copy `async-copy`; its text names the op.
+            op_key = by_name.get((program, name)) or by_name.get((program, _name_in(texts.get(key, ""))), key)
+            in_pairs.append((owner.get(op_key, op_key), flown.starts, flown.ends))
     return InFlight.of(running), InFlight.of([*running, *in_pairs])
 
 
 def pairs(
-    events: Table, kinds: dict[int, tuple[str, str]], texts: dict[int, str], programs: dict[int, str]
+    events: Events, kinds: dict[int, tuple[str, str]], texts: dict[int, str], programs: dict[int, str]
 ) -> Iterator[tuple[int, int, Ps, Ps]]:
     """(kind of the -start op, kind of the -done op, starts, ends) of every asynchronous op, collective or not: each
     from where its start op begins to where its done op ends.
 
     events, kinds, texts, programs: as for `read_flights`.
     """
-    places = _places(events[0])
+    places = _places(events.kind)
     by_program: dict[str, dict[str, int]] = {}
     for key in places:
         by_program.setdefault(programs.get(key, ""), {})[kinds.get(key, ("", ""))[0]] = key
@@ -109,7 +103,7 @@ def pairs(
             start = _start_of(name, texts.get(done, ""), by_name)
             if start is None:
                 continue
-            begun, ended = np.sort(events[1][places[start]]), np.sort(events[2][places[done]])
+            begun, ended = np.sort(events.starts[places[start]]), np.sort(events.ends[places[done]])
             # Each end belongs to the last start before it; what began before the window has none.
             index = np.searchsorted(begun, ended, side="left") - 1
             yield start, done, begun[index[index >= 0]], ended[index >= 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,6 +63,11 @@ class Events:
             return cls()
         table = np.concatenate(columns)
         return cls(table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
+
+    def of_kinds(self, kinds: Sequence[int]) -> Events:
+        """The events of these metadata ids."""
+        mask = np.isin(self.kind, np.array(kinds, np.int64))
+        return Events(self.kind[mask], self.starts[mask], self.ends[mask])
 
     def cover(self, mask: np.ndarray) -> IntervalUnion:
         return IntervalUnion.of(self.starts[mask], self.ends[mask])

@@ -22,15 +22,14 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits, Progress
-from formatting import limit, plain
+from formatting import limit
 from jobs import child
 
 FOLDER_PREFIX = "asap-ingest-"
 FEWER_STEPS = "Profile fewer steps (ten are enough) and upload again."
 
-#: How often the process is looked at, and from which part of its memory on a crash counts as a lack of it.
+#: How often the process is looked at.
 LOOK_EVERY_S = 0.05
-NEARLY_ALL = 0.6
 
 #: What a dying allocator says, in XProf, Python and the C++ runtime.
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror", "length_error")
@@ -99,8 +98,7 @@ def run(
             if meanwhile is not None:
                 meanwhile()
             deadline = time.monotonic() + limits.wall_s
-            memory = _Memory(process.pid)
-            for line in child.lines(reports, deadline, memory.look, every_s=LOOK_EVERY_S, longest=100_000):
+            for line in child.lines(reports, deadline, every_s=LOOK_EVERY_S, longest=100_000):
                 stage, fraction, text = _report(line)
                 if on_progress is not None:
                     on_progress(stage, fraction, text)
@@ -112,20 +110,7 @@ def run(
             child.end(process)
         if process.returncode == 0:
             return _result(result_path, limits, subject, child.tail(errors))
-        raise _failure(process.returncode, limits, subject, stage, memory.peak_bytes, child.tail(errors))
-
-
-class _Memory:
-    """The most address space a process was seen to have."""
-
-    def __init__(self, pid: int) -> None:
-        self._status = Path(f"/proc/{pid}/status")
-        self.peak_bytes = 0
-
-    def look(self) -> None:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            kib = self._status.read_text().partition("VmPeak:")[2].split()[0]
-            self.peak_bytes = max(self.peak_bytes, int(kib) * 1024)
+        raise _failure(process.returncode, limits, subject, stage, child.tail(errors))
 
 
 def _report(line: bytes) -> tuple[str, float | None, str]:
@@ -161,7 +146,7 @@ def unusable(subject: str, detail: str) -> IngestError:
     )
 
 
-def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: int, detail: str) -> IngestError:
+def _failure(code: int, limits: Limits, subject: str, stage: str, detail: str) -> IngestError:
     """What a process that ended with this code died of."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     memory = limit(limits.memory_bytes, "bytes")
@@ -177,12 +162,6 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, peak_bytes: in
     elif code == -signal.SIGXFSZ:
         kind = "too_large"
         text = f"Converting {subject} wrote a file larger than {limit(limits.unpacked_bytes, 'bytes')}."
-    elif code < 0 and peak_bytes > NEARLY_ALL * limits.memory_bytes:
-        # Where memory runs out in C++, XProf does not always get to say so.
-        text = (
-            f"XProf's converter crashed on {subject} ({how}) when it had {plain(peak_bytes, 'bytes')} of the {memory} "
-            "of memory it may use."
-        )
     else:
         kind = "crash"
         text = f"XProf's converter crashed on {subject} ({how})."

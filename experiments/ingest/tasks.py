@@ -43,11 +43,12 @@ READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
 class Host:
     """One host's profile, checked.
 
-    file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that recorded no op beside
-    others that did.  memory_bytes: of one device, where its plane states it.  regrouped: of a CPU recording, for the
-    converter.
+    name: of the host.  file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that
+    recorded no op beside others that did.  memory_bytes: of one device, where its plane states it.  regrouped: of a CPU
+    recording, for the converter.
     """
 
+    name: str
     file: Found
     facts: HostFacts
     cores: tuple[CoreTimeline, ...]
@@ -58,10 +59,6 @@ class Host:
     op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     memory_bytes: float | None = None
     regrouped: bytes = b""
-
-    @property
-    def name(self) -> str:
-        return self.facts.host
 
 
 def read(
@@ -227,18 +224,16 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
             label = text[:200]
         else:
             notes.append(Note("warning", f"{host}: {text[:300]}"))
-    counts = facts(space, host)
+    counts = facts(space)
     op_times: dict[tuple[str, str], tuple[int, int]] = {}
     if counts.is_cpu:
         recording = regroup(space, host)
         cores, op_times = recording.cores, recording.op_times
         counts = replace(
             counts,
-            cores=len(cores),
             steps=max((len(core.numbers) for core in cores), default=0),
             ops=max((core.ops for core in cores), default=0),
             events=sum(core.events for core in cores),
-            has_host_threads=False,
         )
     else:
         try:
@@ -254,9 +249,8 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
     if builder is not None and host not in left_out:
         add_host(builder, space, host, regrouped=recording.space if counts.is_cpu else None)
     regrouped = recording.space.SerializeToString() if counts.is_cpu else b""
-    return Host(
-        item, counts, cores, peak_memory(space), tuple(notes), label, silent, op_times, device_memory(space), regrouped
-    )
+    memory = peak_memory(space), device_memory(space)
+    return Host(host, item, counts, cores, memory[0], tuple(notes), label, silent, op_times, memory[1], regrouped)
 
 
 def _silent_devices(space: XSpace, active: int) -> int:
@@ -271,7 +265,7 @@ def _refuse_too_large(hosts: Sequence[Host], expected: int, limits: Limits) -> N
     if expected <= limits.memory_bytes:
         return
     ops = sum(host.facts.ops for host in hosts)
-    cores = sum(host.facts.cores for host in hosts)
+    cores = sum(len(host.cores) for host in hosts)
     raise IngestError(
         f"XProf would need about {plain(expected, 'bytes')} for this profile ({cores:,} cores, {ops:,} ops per step), "
         f"and may use {limit(limits.memory_bytes, 'bytes')}.",

@@ -151,15 +151,7 @@ def measure(
     others = events.cover(running & ~masks["collective"])
 
     def flown(wanted: Sequence[int], group: str) -> tuple[InFlight, InFlight]:
-        return read_flights(
-            (events.kind, events.starts, events.ends),
-            kinds,
-            texts or {},
-            wanted,
-            group,
-            programs or {},
-            None if in_flight is None else (in_flight.kind, in_flight.starts, in_flight.ends),
-        )
+        return read_flights(events, kinds, texts or {}, wanted, group, programs or {}, in_flight or Events())
 
     running_collectives, flights = flown(by_class["collective"], "collective")
     _, transfers = flown(by_class["host_transfer"], "host_transfer")

@@ -11,6 +11,7 @@ from experiments.ingest.in_flight import pairs
 from experiments.ingest.marks import Annotations, Steps, executed_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, category_of, classes, programs_of
 from experiments.ingest.planes import (
+    Events,
     base_ns,
     core_planes,
     line_events,
@@ -87,7 +88,7 @@ def _add_flights(builder: TraceBuilder, core: int, plane: XPlane, table: np.ndar
     """Asynchronous ops from their start op to their done op, where the plane has no line of them."""
     kinds = names.classes
     texts = {key: meta.name for key, meta in plane.event_metadata.items()}
-    events = (table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
+    events = Events(table[:, 0], table[:, 1], table[:, 1] + table[:, 2])
     for _, done, starts, ends in pairs(events, kinds, texts, names.programs):
         ids = names.of(np.full(len(starts), done, np.int64))
         builder.add_events(core, ASYNC, starts, ends - starts, ids)

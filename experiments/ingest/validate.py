@@ -37,14 +37,11 @@ class HostFacts:
     time; None where the lines are not.
     """
 
-    host: str
-    planes: int
-    cores: int
-    steps: int
-    ops: int
     events: int
-    step_ops: int
-    is_cpu: bool
+    steps: int = 0
+    ops: int = 0
+    step_ops: int = 0
+    is_cpu: bool = False
     has_host_threads: bool = False
     span_ns: tuple[int, int] | None = None
 
@@ -96,12 +93,12 @@ def is_cpu_recording(space: XSpace) -> bool:
     return False
 
 
-def facts(space: XSpace, host: str) -> HostFacts:
+def facts(space: XSpace) -> HostFacts:
     """Counts of one host's profile, from its planes alone."""
     if is_cpu_recording(space):
         # Regrouped later; the events of the host bound what there can be.
         events = sum(len(line.events) for plane in space.planes for line in plane.lines)
-        return HostFacts(host, len(space.planes), 0, 0, 0, events, 0, True, True)
+        return HostFacts(events, is_cpu=True)
     planes = core_planes(space)
     steps = events = step_ops = 0
     ops: set[str] = set()
@@ -125,7 +122,7 @@ def facts(space: XSpace, host: str) -> HostFacts:
     lines = [line for plane in planes for line in plane.lines if line.events]
     ends = (line.timestamp_ns + (line.events[-1].offset_ps + line.events[-1].duration_ps) // 1000 for line in lines)
     span = unix_span(base_ns(lines), max(ends, default=0))
-    return HostFacts(host, len(space.planes), len(planes), steps, len(ops), events, step_ops, False, threads, span)
+    return HostFacts(events, steps, len(ops), step_ops, has_host_threads=threads, span_ns=span)
 
 
 def host_name(space: XSpace, name: str) -> str:

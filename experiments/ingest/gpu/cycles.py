@@ -65,10 +65,6 @@ def _steps(marked: Sequence[Steps], shifts: Sequence[int]) -> Steps:
 
 
 def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace:
-    kinds = list(dict.fromkeys(kind for trace in traces for kind in trace.kinds))
-    groups = list(dict.fromkeys(group for trace in traces for group in trace.rank_groups))
-    kind_at, group_at = {kind: at for at, kind in enumerate(kinds)}, {group: at for at, group in enumerate(groups)}
-
     def times(name: str) -> Ps:
         columns = [getattr(trace, name) for trace in traces]
         return np.concatenate(
@@ -81,9 +77,14 @@ def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace
     def rows(name: str) -> np.ndarray:
         return np.concatenate([getattr(trace, name) for trace in traces])
 
-    kind = [np.array([kind_at[one] for one in trace.kinds], np.int64)[trace.kind] for trace in traces]
-    # The last row is for events of no group.
-    ranks = [np.array([*(group_at[one] for one in trace.rank_groups), -1], np.int64)[trace.ranks] for trace in traces]
+    def indices(name: str, listed: str) -> np.ndarray:
+        """Places in the lists of all cycles one after the other; none stays none."""
+        sizes = [len(getattr(trace, listed)) for trace in traces]
+        columns = [getattr(trace, name) for trace in traces]
+        firsts = np.cumsum([0, *sizes[:-1]])
+        return np.concatenate([np.where(column < 0, -1, column + first)
+                               for column, first in zip(columns, firsts.tolist(), strict=True)])  # fmt: skip
+
     causes = {cause for trace in traces for cause in trace.host_waits}
     waits = {
         cause: np.concatenate(
@@ -97,17 +98,17 @@ def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace
     }
     return replace(
         traces[0],
-        kinds=kinds,
-        kind=np.concatenate(kind),
+        kinds=[kind for trace in traces for kind in trace.kinds],
+        kind=indices("kind", "kinds"),
         starts=times("starts"),
         ends=times("ends"),
         launched=times("launched"),
         issued=times("issued"),
         flops=rows("flops"),
         moved_bytes=rows("moved_bytes"),
-        ranks=np.concatenate(ranks),
+        ranks=indices("ranks", "rank_groups"),
         streams=rows("streams"),
-        rank_groups=groups,
+        rank_groups=[group for trace in traces for group in trace.rank_groups],
         steps=_steps([trace.steps for trace in traces], shifts),
         host_waits=waits,
         memory_peak_bytes=max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
