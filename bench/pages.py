@@ -8,60 +8,18 @@ shipped profile taken the whole way, and copies of its rows; the browser's share
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
+
+from bench.retrieval import database
 
 #: The aim of the design for a page with 1,000 experiments stored.
 AIM_P95_MS = 100.0
 #: The same for the pages of a diagnosis with 20,000 ops.
 AIM_LARGE_P95_MS = 150.0
 SAMPLE = "asap-experiment-3"
-
-
-@contextmanager
-def installation() -> Iterator[None]:
-    """Django on an empty, migrated database in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="asap-bench-", dir="/tmp") as folder:
-        home = Path(folder)
-        home.chmod(0o755)
-        os.environ |= {
-            "ASAP_HOME": folder,
-            "ASAP_HASHED_STATIC": "0",
-            "ASAP_LOG_LEVEL": "ERROR",
-            "CELERY_BROKER_URL": "memory://",
-            "DJANGO_SETTINGS_MODULE": "asapweb.settings",
-        }
-        os.environ.pop("DATABASE_URL", None)
-        from asapweb.launcher.postgres import place_cluster
-
-        cluster = place_cluster(home, home / "postgres.log")
-        cluster.initialise()
-        process = cluster.start()
-        try:
-            import django
-            import psycopg
-
-            django.setup()
-            from django.conf import settings
-            from django.core.management import call_command
-            from django.db import connections
-
-            database = settings.DATABASES["default"]
-            with psycopg.connect(
-                host=database["HOST"], user=database["USER"], dbname="postgres", autocommit=True
-            ) as server:
-                server.execute(f'CREATE DATABASE "{database["NAME"]}"')
-            call_command("migrate", verbosity=0)
-            yield
-            connections.close_all()
-        finally:
-            cluster.stop(process)
 
 
 def fill(count: int) -> Any:
@@ -239,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--experiments", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=40)
     options = parser.parse_args(arguments)
-    with installation():
+    with database():
         from django.test import Client
 
         from accounts.services import first_administrator

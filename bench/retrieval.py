@@ -35,27 +35,24 @@ def database() -> Iterator[None]:
         home = Path(folder)
         home.chmod(0o755)
         cluster = place_cluster(home, home / "postgres.log")
-        cluster.initialise()
-        process = cluster.start()
-        try:
+        with cluster.running():
             cluster.create_database()
             os.environ |= {
                 "ASAP_HOME": folder, "DATABASE_URL": cluster.url, "CELERY_BROKER_URL": "memory://",
-                "DJANGO_SETTINGS_MODULE": "asapweb.settings",
+                "ASAP_HASHED_STATIC": "0", "ASAP_LOG_LEVEL": "ERROR", "DJANGO_SETTINGS_MODULE": "asapweb.settings",
             }  # fmt: skip
             for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
                 os.environ.pop(name, None)
             import django
             from django.core.management import call_command
+            from django.db import connections
 
             django.setup()
             call_command("migrate", verbosity=0, interactive=False)
-            yield
-        finally:
-            from django.db import connection
-
-            connection.close()
-            cluster.stop(process)
+            try:
+                yield
+            finally:
+                connections.close_all()
 
 
 def fill(rows: int) -> float:

@@ -180,10 +180,8 @@ def postgres_server() -> Iterator[object]:
     from asapweb.launcher.postgres import place_cluster
 
     cluster = place_cluster(SESSION_HOME, SESSION_HOME / "postgres.log", durable=False)
-    cluster.initialise()
-    process = cluster.start()
-    yield cluster
-    cluster.stop(process)
+    with cluster.running():
+        yield cluster
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,15 +41,13 @@ def available(home: Path) -> Iterator[None]:
 def started(home: Home) -> Iterator[None]:
     """Run the embedded PostgreSQL; the caller holds the data folder."""
     cluster = postgres.place_cluster(home.path, home.log("postgresql"))
-    cluster.initialise()
-    process = cluster.start()
-    os.environ["DATABASE_URL"] = cluster.url
-    try:
-        cluster.create_database()
-        yield
-    finally:
-        del os.environ["DATABASE_URL"]
-        cluster.stop(process)
+    with cluster.running():
+        os.environ["DATABASE_URL"] = cluster.url
+        try:
+            cluster.create_database()
+            yield
+        finally:
+            del os.environ["DATABASE_URL"]
 
 
 def connect(home: Path) -> Connection:

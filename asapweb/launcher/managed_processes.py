@@ -23,6 +23,16 @@ def _nothing() -> None:
     pass
 
 
+def last_words(log: Path) -> str:
+    """Return the last line of a log that says what went wrong, else the last line."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-50:] if line.strip()]
+    except OSError:
+        lines = []
+    serious = [line for line in lines if any(word in line for word in ("rror", "FATAL", "Fatal", "PANIC"))]
+    return (serious or lines or ["it wrote nothing"])[-1][:160]
+
+
 @dataclass
 class ManagedProcess:
     """A process that the launcher keeps running.
@@ -109,14 +119,6 @@ class ManagedProcess:
     def end_leftovers(self) -> None:
         """End what a killed process left behind: the server's own workers, a converter in the middle of its work."""
         end_marked(self.home, self.name, patience_s=2.0)
-
-    def last_words(self) -> str:
-        try:
-            lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines()[-40:] if line.strip()]
-        except OSError:
-            lines = []
-        serious = [line for line in lines if any(word in line for word in ("Error", "error", "FATAL", "Fatal"))]
-        return (serious or lines or ["it wrote nothing"])[-1][:150]
 
     def _signal(self, number: signal.Signals) -> None:
         if self.process is None or self.process.poll() is not None:

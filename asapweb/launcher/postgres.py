@@ -14,6 +14,8 @@ import signal
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ import psycopg
 from psycopg import sql
 
 from asapweb.environment import DATABASE_NAME, socket_database_url
+from asapweb.launcher.managed_processes import last_words
 from asapweb.user_error import UserError
 from formatting import limit
 from jobs import child
@@ -105,32 +108,29 @@ class Cluster:
             str(self.binaries / "postgres"), "-D", str(self.data), *options,
         ]  # fmt: skip
 
-    def start(self, wait_s: float = 60.0) -> child.Process:
-        """Start the server as our child and wait until it answers."""
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server as our child, on a new data folder where there is none.  Raises UserError."""
+        self.initialise()
+        process = self._start()
+        try:
+            yield
+        finally:
+            _stop(process)
+
+    def _start(self, wait_s: float = 60.0) -> child.Process:
         self.clear_stale_lock()
         with self.log.open("ab") as log:
             process = child.launch(self.command(), environment(SYSTEM), folder=Path("/"), stdout=log, stderr=log)
         deadline = time.monotonic() + wait_s
         while not self.is_alive():
             if process.poll() is not None:
-                raise UserError(f"PostgreSQL does not start: {self.last_complaint()} (log: {self.log})")
+                raise UserError(f"PostgreSQL does not start: {last_words(self.log)} (log: {self.log})")
             if time.monotonic() > deadline:
                 process.send_signal(signal.SIGQUIT)
                 raise UserError(f"PostgreSQL did not answer within {limit(wait_s, 's')}; see {self.log}")
             time.sleep(0.02)
         return process
-
-    @staticmethod
-    def stop(process: child.Process, wait_s: float = 20.0) -> None:
-        """Fast shutdown, and an immediate one (recovered on the next start) where that takes too long."""
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-            if process.poll() is not None:
-                return
-            process.send_signal(number)
-            try:
-                process.wait(wait_s)
-            except child.TimeoutExpired:
-                continue
 
     def is_alive(self, timeout_s: int = 2) -> bool:
         """Whether it answers a query; a pid file proves nothing."""
@@ -168,14 +168,6 @@ class Cluster:
         if not _is_postgres(pid, self.data):
             lock.unlink(missing_ok=True)
 
-    def last_complaint(self) -> str:
-        try:
-            lines = self.log.read_text(errors="replace").splitlines()[-50:]
-        except OSError:
-            return "no log was written"
-        serious = [line for line in lines if "FATAL" in line or "PANIC" in line or "error" in line.lower()]
-        return (serious or lines or ["the log is empty"])[-1].strip()[:160]
-
     def _privileges(self) -> list[str]:
         if self.user is None:
             return ["setpriv"]
@@ -203,6 +195,18 @@ class Cluster:
                 (line for line in complaint if "error" in line.lower() or "fatal" in line.lower()), complaint[-1]
             )
             raise UserError(f"PostgreSQL's {program} failed in {self.data}: {cause.strip()}")
+
+
+def _stop(process: child.Process, wait_s: float = 20.0) -> None:
+    """Fast shutdown, and an immediate one (recovered on the next start) where that takes too long."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(wait_s)
+        except child.TimeoutExpired:
+            continue
 
 
 def place_cluster(home: Path, log: Path, *, durable: bool = True) -> Cluster:

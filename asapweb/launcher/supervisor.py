@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from asapweb.launcher.managed_processes import ManagedProcess
+from asapweb.launcher.managed_processes import ManagedProcess, last_words
 from asapweb.launcher.orphans import end_marked
 from asapweb.user_error import UserError
 from formatting import limit, plain
@@ -50,7 +50,7 @@ class Supervisor:
                     self._keep(piece)
                 elif not piece.is_running:
                     raise UserError(
-                        f"{piece.subject} does not start: {piece.last_words()}{piece.hint} (log: {piece.log})"
+                        f"{piece.subject} does not start: {last_words(piece.log)}{piece.hint} (log: {piece.log})"
                     )
                 elif healthy:
                     piece.last_well = time.monotonic()

@@ -65,15 +65,11 @@ def database(home: Path) -> Iterator[None]:
     from asapweb.launcher.postgres import place_cluster
 
     cluster = place_cluster(home, home / "postgres.log", durable=False)
-    cluster.initialise()
     os.environ["DATABASE_URL"] = cluster.url
-    process = cluster.start()
-    try:
-        with cluster.connect() as server:
-            for name, value in FILLING.items():
-                server.execute(f"alter system set {name} = '{value}'")
-        cluster.stop(process)
-        process = cluster.start()
+    with cluster.running(), cluster.connect() as server:
+        for name, value in FILLING.items():
+            server.execute(f"alter system set {name} = '{value}'")
+    with cluster.running():  # some of them take a new start
         cluster.create_database()
         import django
         from django.core.management import call_command
@@ -85,8 +81,6 @@ def database(home: Path) -> Iterator[None]:
         connections.close_all()
         with cluster.connect() as server:
             server.execute("alter system reset all")
-    finally:
-        cluster.stop(process)
 
 
 def build(sizes: Sizes, say: Callable[[str], None] = print) -> None:

@@ -133,10 +133,14 @@ def test_a_team_is_not_chosen_by_what_only_looks_like_a_number(people):
 # JSON where JSON was asked.
 
 
-def test_too_many_files_are_refused_as_json(client):
+@pytest.mark.parametrize(("address", "accept"), [
+    ("/api/experiments/", "*/*"), ("/experiments/new/", "application/json"), ("/experiments/new/", "text/html"),
+])  # fmt: skip
+def test_too_many_files_are_refused_in_the_form_asked_for(client, address, accept):
     files = [upload(f"host{n}.xplane.pb") for n in range(600)]
-    answer = client.post("/api/experiments/", {"files": files}, format="multipart")
-    assert answer.status_code == 400 and "512 files" in answer.json()["detail"]
+    answer = client.post(address, {"files": files}, format="multipart", headers={"accept": accept})
+    assert answer.status_code == 400 and "512 files" in answer.content.decode()
+    assert answer["Content-Type"].startswith("text/html" if accept == "text/html" else "application/json")
 
 
 def test_a_large_json_body_is_refused_as_json(client, settings):

@@ -178,11 +178,9 @@ def running(home: Path, *arguments: str, user: str | None = None, **variables: s
 def in_database(home: Path, *statements: str) -> None:
     """Of a data folder on which nothing runs."""
     cluster = place_cluster(home, home / "log")
-    process = cluster.start()
-    with cluster.connect(database="asap") as connection:
+    with cluster.running(), cluster.connect(database="asap") as connection:
         for statement in statements:
             connection.execute(statement.encode())
-    cluster.stop(process)
 
 
 def without_vector(home: Path) -> int:

@@ -46,12 +46,8 @@ def uploaded(connection: psycopg.Connection[Any], home: Path) -> int:
 def content_of(home: Path) -> tuple[dict[str, int], int]:
     """Rows by table and number of verified uploads of a data folder on which nothing runs."""
     cluster = place_cluster(home, home / "log")
-    process = cluster.start()
-    try:
-        with cluster.connect(database="asap") as connection:
-            return counted(connection), uploaded(connection, home)
-    finally:
-        cluster.stop(process)
+    with cluster.running(), cluster.connect(database="asap") as connection:
+        return counted(connection), uploaded(connection, home)
 
 
 def test_restored_installation_equals_the_one_that_was_backed_up(used_home: Path, folder: Path) -> None:

@@ -143,7 +143,6 @@ def test_bodies_that_come_by_drops_are_given_up_and_others_are_served_meanwhile(
         time.sleep(0.5)
     assert slowest < 5
     assert all("HTTP/1.1 408" in text for _, text in said.values()), said
-    assert all("too slowly" in text or "\r\n\r\n" in text for _, text in said.values())
     assert said["silent"][0] < IDLE_S + 15
     assert max(at for at, _ in said.values()) < ANY_LENGTH_S + 15
 

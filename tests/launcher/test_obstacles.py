@@ -167,10 +167,6 @@ def test_root_with_an_environment_that_nobody_else_can_enter(folder: Path, monke
     monkeypatch.setattr(postgres, "SHARED_FOLDER", folder / "shared")
     cluster = postgres.place_cluster(folder, folder / "log", durable=False)
     assert cluster.binaries.is_relative_to(folder / "shared")
-    cluster.initialise()
-    process = cluster.start()
-    try:
+    with cluster.running():
         assert cluster.is_alive()
-    finally:
-        cluster.stop(process)
     assert not cluster.is_alive()

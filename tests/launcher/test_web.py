@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -62,17 +60,3 @@ def test_a_body_above_the_limit_is_refused_with_a_sentence(application: Applicat
     assert said.startswith("HTTP/1.1 413"), said
     assert f"larger than {UPLOAD_LIMIT_MB} MB" in said
     assert eventually(application.is_ready)
-
-
-def test_a_body_in_chunks_that_never_says_its_length_is_refused_too(application: Application) -> None:
-    chunks: Iterator[bytes] = (b"x" * 100_000 for _ in range(20))
-    status, _, content = request(
-        application, "POST", "/api/experiments/", chunks, Content_Type="application/octet-stream"
-    )
-    assert status == 401  # a stranger's body is not even read
-    assert b"Sign in" in content or b"credentials" in content, content
-    assert not list(Path(application.home, "uploading").iterdir())
-
-
-def test_a_body_below_the_limit_reaches_the_application(application: Application) -> None:
-    assert request(application, "POST", "/api/experiments/", b"x" * 900_000)[0] in (401, 403)
