@@ -19,14 +19,13 @@ from perfmodel.topology import Links, collective_s, group_links, lay_out, physic
 class AxisLinks:
     """The links under one axis or several.  wraps: every torus dimension it touches closes to a ring.
 
-    dimensions: what it has of each physical dimension, as ``4 of 16``; stride: distance of neighbours in a dimension,
-    the number of groups that share a link.  nvlink: inside one NVLink domain.
+    stride: distance of neighbours in a dimension, the number of groups that share a link.  kind: `torus`, `nvlink`
+    (inside one NVLink domain) or `network`.
     """
 
     links: Links
     wraps: bool
     stride: int
-    dimensions: tuple[str, ...]
     kind: str
 
 
@@ -76,8 +75,7 @@ def _links(
     touched = [d for d in range(len(dims)) if extents[d] > 1]
     closes = all(wraps[d] and extents[d] * starts[d] == dims[d] for d in touched)
     kind = ("nvlink" if extents[0] == 1 else "network") if chip.kind == "gpu" else "torus"
-    described = tuple(f"{extents[d]} of {dims[d]}" for d in touched)
-    return AxisLinks(links, closes, max(starts), described, kind)
+    return AxisLinks(links, closes, max(starts), kind)
 
 
 def mesh_links(hardware: Hardware, mesh: Mesh, axes: tuple[str, ...]) -> AxisLinks | None:

@@ -44,7 +44,7 @@ def read_profile(
     arguments = {"uploads": uploads, "exclude": list(exclude), "trace": _TRACE if trace_to else ""}
     subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
     with sandbox.private_folder() as folder:
-        answer = sandbox.run("read", arguments, folder, limits, on_progress, subject=subject, meanwhile=meanwhile)
+        answer = sandbox.run(arguments, folder, limits, on_progress, subject=subject, meanwhile=meanwhile)
         if trace_to and (folder / _TRACE).exists():
             shutil.move(folder / _TRACE, trace_to)
     try:

@@ -7,48 +7,31 @@ same file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from experiments.ingest.marks import Annotations
 from experiments.ingest.op_classes import CONTROL, op_class
-from experiments.ingest.planes import MAX_NS, Events, in_range, stat_value
+from experiments.ingest.planes import MAX_NS, Events, in_range
 from experiments.ingest.timeline import CoreTimeline, measure
 from experiments.xplane import XEvent, XLine, XPlane, XSpace
 
-#: Occurrences and picoseconds by (module, op).
-OpTimes = dict[tuple[str, str], tuple[int, int]]
 
-
-@dataclass(frozen=True)
-class CpuRecording:
-    """space: HLO and one `/device:GPU:<n>` plane per CPU device, for the converter.  cores: their timelines.
-
-    op_times: for a recording without HLO, of which XProf lists no op.
-    """
-
-    space: XSpace
-    cores: tuple[CoreTimeline, ...]
-    op_times: OpTimes
-
-
-def regroup(space: XSpace, host: str, first_steps: int | None = None) -> CpuRecording:
-    """Device planes from the op events of host threads.
+def regroup(space: XSpace, host: str, first_steps: int | None = None) -> tuple[XSpace, tuple[CoreTimeline, ...]]:
+    """(HLO and a `/device:GPU:<n>` plane per CPU device from the op events of host threads, for the converter; their
+    timelines).
 
     first_steps: the planes for the converter end with so many steps; the timelines have all of them.  Loops and calls
     are left out: their ops are events of their own, often on other threads, and would count twice.
     """
     result = XSpace(hostnames=[host])
     cores: list[CoreTimeline] = []
-    op_times: OpTimes = {}
     annotations = Annotations(space)
     for plane in space.planes:
         if plane.name in ("/host:metadata", "Task Environment"):
             result.planes.add().CopyFrom(plane)
         elif plane.name.startswith("/host:"):
-            cores += _regroup_plane(annotations, plane, result, host, op_times, first_steps)
-    return CpuRecording(result, tuple(cores), op_times)
+            cores += _regroup_plane(annotations, plane, result, host, first_steps)
+    return result, tuple(cores)
 
 
 def _regroup_plane(
@@ -56,11 +39,10 @@ def _regroup_plane(
     plane: XPlane,
     result: XSpace,
     host: str,
-    op_times: OpTimes,
     first_steps: int | None,
 ) -> list[CoreTimeline]:
     kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
-    by_device = _by_device(plane, kinds, op_times)
+    by_device = _by_device(plane, kinds)
     if not by_device:
         return []
     zero_ns = min(line.timestamp_ns for lines in by_device.values() for line, _ in lines)
@@ -74,12 +56,10 @@ def _regroup_plane(
     return [core for core in measured if core is not None]
 
 
-def _by_device(
-    plane: XPlane, kinds: dict[int, tuple[str, str]], op_times: OpTimes
-) -> dict[int, list[tuple[XLine, list[XEvent]]]]:
-    """Op events by device and thread; adds their times to op_times."""
+def _by_device(plane: XPlane, kinds: dict[int, tuple[str, str]]) -> dict[int, list[tuple[XLine, list[XEvent]]]]:
+    """Op events by device and thread."""
     ids = {meta.name: key for key, meta in plane.stat_metadata.items()}
-    ordinal_id, op_id, module_id = ids.get("device_ordinal"), ids.get("hlo_op"), ids.get("hlo_module")
+    ordinal_id, op_id = ids.get("device_ordinal"), ids.get("hlo_op")
     by_device: dict[int, list[tuple[XLine, list[XEvent]]]] = {}
     if ordinal_id is None or op_id is None:
         return by_device
@@ -92,19 +72,14 @@ def _by_device(
         for event in line.events:
             if event.metadata_id not in ops:
                 continue
-            device, has_op, module = None, False, ""
+            device, has_op = None, False
             for stat in event.stats:
                 if stat.metadata_id == ordinal_id:
                     device = stat.int64_value or stat.uint64_value
                 elif stat.metadata_id == op_id:
                     has_op = True
-                elif stat.metadata_id == module_id:
-                    module = str(stat_value(plane, stat) or "")
             if device is not None and has_op and in_range(event):
                 on_line.setdefault(int(device), []).append(event)
-                key = (module, kinds[event.metadata_id][0])
-                count, time_ps = op_times.get(key, (0, 0))
-                op_times[key] = (count + 1, time_ps + event.duration_ps)
         for device, events in on_line.items():
             by_device.setdefault(device, []).append((line, events))
     return by_device

@@ -32,7 +32,6 @@ from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.validate import HostFacts
 from experiments.ingest.values import GIB, gviz_rows, number, text
 from experiments.ingest.xprof_ops import (
-    ops_without_hlo,
     read_ops,
     roofline_rows,
     shares_of_steps,
@@ -61,15 +60,13 @@ def read(
     memory: Memory,
     notes: Sequence[Note],
     label: str = "",
-    op_times: Sequence[dict[tuple[str, str], tuple[int, int]]] = (),
     silent: int = 0,
     memory_bytes: float | None = None,
     kernels: Callable[[set[tuple[str, str]]], Kernels] | None = None,
 ) -> StepProfile:
     """The StepProfile of one converted session.
 
-    op_times: occurrences and picoseconds by (module, op) of each host of a CPU recording.  silent: devices without any
-    op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU
+    silent: devices without any op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU
     that are not among the (program id, op) given; called where XProf's table leaves out too many.
     """
     on_cpu = any(host.is_cpu for host in facts)
@@ -79,7 +76,7 @@ def read(
     peaks = Peaks(None, None) if on_cpu else peaks_of(stats, kind, memory_bytes)
     ops = read_ops(stats, tables.roofline, peaks.flops_per_s, peaks.hbm_bytes_per_s, own_peaks=bool(peaks.note))
     if on_cpu:
-        ops = with_cpu_shares(ops or ops_without_hlo(op_times), cores)
+        ops = with_cpu_shares(ops, cores)
     ops = with_collectives_named(with_host_bytes(ops))
     ids = {text(name, 200): str(key) for key, name in dict(stats.program_id_to_name_map).items()}
     programs = [ids.get(op.program, op.program) for op in ops]

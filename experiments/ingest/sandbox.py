@@ -65,7 +65,6 @@ def _sweep(base: Path) -> None:
 
 
 def run(
-    task: str,
     arguments: dict[str, Any],
     folder: Path,
     limits: Limits,
@@ -74,13 +73,13 @@ def run(
     subject: str = "the profile",
     meanwhile: Callable[[], object] | None = None,
 ) -> Any:
-    """Run one task of `experiments.ingest.worker` under limits; its result, or IngestError with its reason.
+    """Run `experiments.ingest.worker` under limits; its result, or IngestError with its reason.
 
-    task: name of the task.  arguments: JSON values.  subject: what the sentence of a failure is about.  on_progress is
+    arguments: of `tasks.read`, JSON values.  subject: what the sentence of a failure is about.  on_progress is
     called in this process with (stage, fraction or None, text) as the worker reports; an exception from it ends the
     worker and passes through, which is how a caller cancels.  meanwhile: called once while the worker starts.
     """
-    job = {"task": task, "arguments": arguments, "limits": asdict(limits), "folder": str(folder), "parent": os.getpid()}
+    job = {"arguments": arguments, "limits": asdict(limits), "folder": str(folder), "parent": os.getpid()}
     job_path, result_path = folder / "job.json", folder / "result.json"
     job_path.write_text(json.dumps(job))
     result_path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,6 @@ class Host:
     notes: tuple[Note, ...]
     label: str = ""
     silent: int = 0
-    op_times: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     memory_bytes: float | None = None
     regrouped: bytes = b""
 
@@ -123,7 +122,6 @@ def read(
         ),
         notes=notes,
         label=next((host.label for host in hosts if host.label), ""),
-        op_times=[host.op_times for host in hosts],
         silent=sum(host.silent for host in hosts),
         memory_bytes=next((host.memory_bytes for host in hosts if host.memory_bytes), None),
         kernels=None if any(host.facts.is_cpu for host in hosts) else lambda named: _kernels(hosts, named),
@@ -132,9 +130,6 @@ def read(
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
         builder.write(folder / trace, programs=programs)
     return STEP_PROFILE.write(profile)
-
-
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"read": read}
 
 
 def _read_traces(
@@ -182,7 +177,6 @@ def _load_hosts(
     left_out = set(exclude)
     candidates = _wanted(contents, exclude)
     hosts: list[Host] = []
-    broken: list[IngestError] = []
     for index, item in enumerate(candidates):
         report(
             "check",
@@ -192,22 +186,12 @@ def _load_hosts(
         try:
             host = _load_host(item, left_out, builder)
         except IngestError as error:
-            broken.append(error)
-            continue
+            error.excludable = len(candidates) > 1
+            if not error.excludable:
+                error.next_step = error.next_step.replace(", or continue without this host", "")
+            raise
         if host.name not in left_out:
             hosts.append(host)
-    if broken:
-        first = broken[0]
-        others = f" {len(broken) - 1} more of {len(candidates)} hosts are broken too." if len(broken) > 1 else ""
-        go_on = bool(hosts)
-        raise IngestError(
-            first.message + others,
-            first.next_step if go_on else first.next_step.replace(", or continue without this host", ""),
-            first.file,
-            kind=first.kind,
-            excludable=go_on,
-            detail="\n".join([first.detail, *(str(error) for error in broken[1:])]),
-        )
     if not hosts:
         raise IngestError("Everything in this session is excluded.", "Keep at least one host.", kind="empty")
     refuse_twice(((host.name, host.file.name) for host in hosts), "host")
@@ -225,10 +209,8 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
         else:
             notes.append(Note("warning", f"{host}: {text[:300]}"))
     counts = facts(space)
-    op_times: dict[tuple[str, str], tuple[int, int]] = {}
     if counts.is_cpu:
-        recording = regroup(space, host)
-        cores, op_times = recording.cores, recording.op_times
+        regrouped, cores = regroup(space, host)
         counts = replace(
             counts,
             steps=max((len(core.numbers) for core in cores), default=0),
@@ -247,10 +229,10 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
             text = f"{host}: only {len(cores)} of {len(cores) + silent} devices recorded any op; {averaged}."
             notes.append(Note("warning", text))
     if builder is not None and host not in left_out:
-        add_host(builder, space, host, regrouped=recording.space if counts.is_cpu else None)
-    regrouped = recording.space.SerializeToString() if counts.is_cpu else b""
+        add_host(builder, space, host, regrouped=regrouped if counts.is_cpu else None)
+    converted = regrouped.SerializeToString() if counts.is_cpu else b""
     memory = peak_memory(space), device_memory(space)
-    return Host(host, item, counts, cores, memory[0], tuple(notes), label, silent, op_times, memory[1], regrouped)
+    return Host(host, item, counts, cores, memory[0], tuple(notes), label, silent, memory[1], converted)
 
 
 def _silent_devices(space: XSpace, active: int) -> int:
@@ -289,7 +271,7 @@ def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> li
             continue
         space = load(host.file.path, host.file.name)
         if host.facts.is_cpu:
-            space = regroup(space, host.name, keep).space
+            space, _ = regroup(space, host.name, keep)
         else:
             keep_first_steps(space, keep)
         path.write_bytes(space.SerializeToString())

@@ -117,30 +117,6 @@ def _source(info: Any) -> str:
     return f"{text(info.file_name, 500)}:{info.line_number}" if info.file_name else ""
 
 
-def ops_without_hlo(hosts: Sequence[dict[tuple[str, str], tuple[int, int]]]) -> list[Op]:
-    """Ops of a CPU recording that holds no HLO: their category is what their name begins with."""
-    sums: dict[tuple[str, str], tuple[int, int]] = {}
-    for host in hosts:
-        for key, (count, time_ps) in host.items():
-            before = sums.get(key, (0, 0))
-            sums[key] = (before[0] + count, before[1] + time_ps)
-    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
-    return [
-        Op(
-            name=text(name, 500),
-            category=name.partition(".")[0][:200] or "unknown",
-            occurrences=count,
-            self_time_s=time_ps * 1e-12,
-            total_time_s=time_ps * 1e-12,
-            time_share=0.0,
-            program=text(module, 200),
-            rank=rank,
-        )
-        for rank, ((module, name), (count, time_ps)) in enumerate(ordered, 1)
-        if time_ps > 0
-    ]
-
-
 def with_cpu_shares(ops: list[Op], cores: Sequence[CoreTimeline]) -> list[Op]:
     """CPU ops run on several threads per device, so their time is put in relation to the devices' profiled time.
 

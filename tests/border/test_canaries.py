@@ -68,7 +68,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
 
 def convert(folder: Path) -> None:
     with suppress(IngestError):
-        sandbox.run("no such task", {}, folder, Limits())
+        sandbox.run({}, folder, Limits())
 
 
 def view(folder: Path) -> None:

@@ -240,7 +240,6 @@ def test_cpu_recording(save: Save) -> None:
     assert profile.step_time_s == pytest.approx(100 * US)
     core = profile.cores[0]
     assert (core.busy_s, core.collective_s, core.exposed_s) == pytest.approx((75 * US, 50 * US, 25 * US))
-    assert {op.name: op.time_share for op in profile.ops} == pytest.approx({"dot.1": 0.5, "all-reduce.2": 0.5})
     assert profile.kpis["communication"] == pytest.approx(0.5)
     assert profile.kpis["duty_cycle"] == pytest.approx(0.75)
     assert "CPU" in profile.not_measured["hbm_utilization"]

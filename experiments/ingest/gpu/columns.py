@@ -25,9 +25,8 @@ MAX_PS = 1 << 60
 
 @dataclass(frozen=True)
 class Comm:
-    """One collective call.  name: as stated (`allreduce`, `_allgather_base`); ranks: empty where not stated."""
+    """One collective call.  ranks: empty where not stated."""
 
-    name: str
     exchange: Exchange
     ranks: tuple[int, ...]
 

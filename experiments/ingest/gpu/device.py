@@ -21,13 +21,12 @@ UNKNOWN = np.iinfo(np.int64).min
 class Exchange:
     """A collective as the trace states it.  kind: `all-reduce`, …  group_name: the process group's description.
 
-    size: ranks of the group, 0 where not stated.  pattern: their distances from the first, equal for the groups of one
-    axis.  payload_bytes: of one occurrence, as `Op.payload_bytes`.
+    pattern: distances of its ranks from the first, equal for the groups of one axis.  payload_bytes: of one occurrence,
+    as `Op.payload_bytes`.
     """
 
     kind: str
     group_name: str = ""
-    size: int = 0
     pattern: tuple[int, ...] = ()
     payload_bytes: float | None = None
 

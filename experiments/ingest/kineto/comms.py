@@ -47,7 +47,7 @@ def read_comm(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) ->
     pattern = tuple(rank - ranks[0] for rank in ranks)
     if description in _NO_NAME and pattern:
         shown = ""  # numbers of groups differ between ranks, the pattern of ranks does not
-    return Comm(name[:100], Exchange(kind, shown, size, pattern, _payload(kind, args, size)), ranks)
+    return Comm(Exchange(kind, shown, pattern, _payload(kind, args, size)), ranks)
 
 
 def _ranks(args: Mapping[str, Any], listed: tuple[int, ...]) -> tuple[int, ...]:
