@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.forms import BoundField
+from pydantic.fields import FieldInfo
 
 from experiments.form_fields import Sheet, Text, Whole
 from launches.services.choices import TeamValues
@@ -22,43 +23,28 @@ class Labels(Text):
         return " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, Mapping) else value
 
 
-def _text(label: str, placeholder: str = "", **options: Any) -> Text:
-    return Text(label=label, attrs={"placeholder": placeholder}, **options)
-
-
-class SettingsForm(Sheet):
-    setup = Text()
-    command = Text()
-    time_limit_min = Whole(
-        label="Time limit of a run (min)",
-        help_text="After this time a run is ended. Bundles run by hand have no limit.",
-    )
-    token_days = Whole(label="Launch token lifetime (days)")
-    server = _text(
-        "Address of this server as seen from the cluster", "https://asap.example.com",
-        help_text="Default: the address in your browser.",
+def _field(info: FieldInfo) -> Text:
+    kind = Labels if info.default == {} else Text if info.default == "" else Whole
+    return kind(
+        label=info.title, help_text=info.description or "", attrs={"placeholder": (info.examples or [""])[0]}
     )  # fmt: skip
-    partition = _text("Partition")
-    account = _text("Account")
-    qos = _text("Quality of service")
-    constraint = _text("Constraint")
-    gres = _text("Generic resources", "gpu:8")
-    gpus_per_node = Whole(label="GPUs per node")
-    image = _text("Container image")
-    resource = _text("Accelerator resource name", "google.com/tpu")
-    node_selector = Labels(label="Node selector", attrs={"placeholder": "cloud.google.com/gke-tpu-topology=4x4"})
-    service_account = _text("Service account")
-    queue = _text("Kueue queue")
 
-    def groups(self, enabled: Collection[str]) -> list[tuple[str, list[BoundField]]]:
-        """Fields of one line by what they belong to, those of any backend first; of a backend that is not enabled only
-        where one has a value."""
-        groups = [(legend, [self[name] for name in names.split()]) for legend, names in _GROUPS]
-        return [
-            (legend, fields)
-            for legend, fields in groups
-            if not legend or legend.lower() in enabled or any(field.value() for field in fields)
-        ]
+
+#: The form of `TeamValues`, with its titles, descriptions and examples.
+SettingsForm: type[Sheet] = type(
+    "SettingsForm", (Sheet,), {name: _field(info) for name, info in TeamValues.model_fields.items()}
+)
+
+
+def groups(form: Sheet, enabled: Collection[str]) -> list[tuple[str, list[BoundField]]]:
+    """Fields of one line by what they belong to, those of any backend first; of a backend that is not enabled only
+    where one has a value."""
+    rows = [(legend, [form[name] for name in names.split()]) for legend, names in _GROUPS]
+    return [
+        (legend, fields)
+        for legend, fields in rows
+        if not legend or legend.lower() in enabled or any(field.value() for field in fields)
+    ]
 
 
 _GROUPS = (
@@ -68,7 +54,7 @@ _GROUPS = (
 )
 
 
-def filled(values: Mapping[str, Any]) -> SettingsForm:
+def filled(values: Mapping[str, Any]) -> Sheet:
     """The form with these values, and the defaults of those that have one."""
     defaults = TeamValues().model_dump(include={"time_limit_min", "token_days"})
     return SettingsForm(initial=defaults | dict(values))

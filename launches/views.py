@@ -19,7 +19,7 @@ from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card
 from launches.services import arms, bundles, choices, launching
-from launches.settings_form import SettingsForm, filled
+from launches.settings_form import SettingsForm, filled, groups
 from proposals import launch as launch_files
 from proposals.models import Proposal
 from proposals.services import measuring
@@ -127,7 +127,7 @@ def settings(request: MemberRequest) -> HttpResponse:
         context["keys"] = choices.enabled().keys_of(team.name)
     except choices.ChoiceError as error:
         context |= {"keys": (backends.MANUAL,), "problem": str(error)}
-    context |= {"key": key, "form": form, "groups": form.groups(context["keys"])}
+    context |= {"key": key, "form": form, "groups": groups(form, context["keys"])}
     return render(request, "launches/settings.html", context, status=422 if "problem" in context else 200)
 
 

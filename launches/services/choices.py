@@ -44,20 +44,27 @@ class TeamValues(BaseModel):
 
     setup: str = Field(default="", max_length=4000)
     command: str = Field(default="", max_length=2000)
-    server: str = Field(default="", max_length=300, pattern=r"^(https?://[\w.:\[\]-]+(/[\w./-]*)?)?$")
-    token_days: int = Field(default=7, ge=1, le=30)
-    time_limit_min: int = Field(default=60, ge=1, le=7 * 24 * 60)
+    server: str = Field(
+        default="", max_length=300, pattern=r"^(https?://[\w.:\[\]-]+(/[\w./-]*)?)?$",
+        title="Address of this server as seen from the cluster", description="Default: the address in your browser.",
+        examples=["https://asap.example.com"],
+    )  # fmt: skip
+    token_days: int = Field(default=7, ge=1, le=30, title="Launch token lifetime (days)")
+    time_limit_min: int = Field(
+        default=60, ge=1, le=7 * 24 * 60, title="Time limit of a run (min)",
+        description="After this time a run is ended. Bundles run by hand have no limit.",
+    )  # fmt: skip
     partition: Name = ""
     account: Name = ""
-    qos: Name = ""
+    qos: Name = Field(default="", title="Quality of service")
     constraint: Name = ""
-    gres: Name = ""
-    gpus_per_node: int | None = Field(default=None, ge=1, le=64)
-    image: Name = ""
-    resource: Name = ""
-    node_selector: dict[Name, Name] = {}
+    gres: Name = Field(default="", title="Generic resources", examples=["gpu:8"])
+    gpus_per_node: int | None = Field(default=None, ge=1, le=64, title="GPUs per node")
+    image: Name = Field(default="", title="Container image")
+    resource: Name = Field(default="", title="Accelerator resource name", examples=["google.com/tpu"])
+    node_selector: dict[Name, Name] = Field(default={}, examples=["cloud.google.com/gke-tpu-topology=4x4"])
     service_account: Name = ""
-    queue: Name = ""
+    queue: Name = Field(default="", title="Kueue queue")
 
     @field_validator("setup", "command")
     @classmethod
