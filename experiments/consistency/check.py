@@ -131,18 +131,13 @@ def _number(field: str, name: str, configured: int, value: int, text: str, fact:
 
 def _given_words(facts: Facts, data: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Precision and remat, where they are given."""
-    configured, fact = configured_value(data, "training.precision"), facts.known.get("precision")
-    if fact is not None and isinstance(configured, str):
+    for name in ("precision", "remat"):
+        field, fact = f"training.{name}", facts.known.get(name)
+        configured = configured_value(data, field)
+        if fact is None or not isinstance(configured, str):
+            continue
         plain = configured.strip().lower()
-        if SAME_PRECISION.get(plain, plain) != fact.value:
-            yield _word("training.precision", "precision", plain, fact)
-    configured, fact = configured_value(data, "training.remat"), facts.known.get("remat")
-    if fact is not None and isinstance(configured, str):
-        plain = configured.strip().lower()
-        if fact.value in _NOT_OF.get(plain, ()):
-            yield _word("training.remat", "remat", plain, fact)
-
-
-def _word(field: str, name: str, configured: str, fact: Fact) -> Contradiction:
-    sentence = f"The configuration has {name} {configured}; the profile shows {fact.text}."
-    return Contradiction(field, configured, fact.text, sentence, fact.evidence, fact.sure, {field: fact.value})
+        others = _NOT_OF.get(plain, ()) if name == "remat" else {fact.value} - {SAME_PRECISION.get(plain, plain)}
+        if fact.value in others:
+            sentence = f"The configuration has {name} {plain}; the profile shows {fact.text}."
+            yield Contradiction(field, plain, fact.text, sentence, fact.evidence, fact.sure, {field: fact.value})

@@ -75,12 +75,4 @@ class Contradiction:
     use: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "field": self.field,
-            "configured": self.configured,
-            "profile": self.profile,
-            "sentence": self.sentence,
-            "evidence": list(self.evidence),
-            "sure": self.sure,
-            "use": dict(self.use),
-        }
+        return {**vars(self), "evidence": list(self.evidence), "use": dict(self.use)}

@@ -6,6 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from experiments.consistency.topology import near_cube
 from experiments.trial.process import RecordError
 from experiments.trial.runner import Trial, at_hand, run
 from perfmodel import legality
@@ -61,11 +62,8 @@ def _config(mesh: str, platform: str, sizes: dict[str, int]) -> ExperimentConfig
 def _hardware(seen: dict[str, Any], chips: int) -> tuple[str, list[int], str]:
     """Return chip, topology, and what the notes say of them."""
     if seen["kind"] == "cpu":
-        short = 2 ** ((chips.bit_length() - 1) // 2)  # as square as the devices allow
-        while chips % short:
-            short -= 1
         note = " CPUs are not a supported chip: chip and topology are placeholders, so predicted times apply to that "
-        return CPU_STAND_IN, [short, chips // short], f"{note}chip, not to this machine."
+        return CPU_STAND_IN, near_cube(chips, 2), f"{note}chip, not to this machine."
     kind = str(seen["kind"]).lower()
     chip = next((key for key, chip in load_chips().items() if kind in map(str.lower, chip.device_types)), None)
     if chip is None:
