@@ -29,7 +29,7 @@ from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
 #: Experiments that wait for this person, shown on the first page; all are counted.
-DUE_SHOWN = 20
+DUE_SHOWN = 8
 #: Experiments that can be looked at together.
 PICKED = 50
 #: What of the list's address a saved view keeps.
@@ -41,7 +41,7 @@ STATES = (
     ("running", "Running", Q(state__in=WORKING)),
     ("configuring", "Needs configuration", Q(state=RunStatus.CONFIGURING)),
     ("approved", "Approved", Q(approved=True)),
-    ("ready", "Reviewed", Q(state=RunStatus.READY, open_review=False, approved=False)),
+    ("ready", "Ready", Q(state=RunStatus.READY, open_review=False, approved=False)),
     ("failed", "Failed", Q(state=RunStatus.FAILED)),
 )
 #: Of `team`, which the index that is read holds.
@@ -86,7 +86,7 @@ def home(request: MemberRequest) -> HttpResponse:
         "due": [(item, first_proposals.get(item.pk), reasons.get(item.pk, "")) for item in due],
         "due_count": len(due) if len(due) < DUE_SHOWN else waiting(membership).count(),
         "running": running,
-        "recent": everything.order_by("-updated_at", "-pk")[:8],
+        "recent": everything.filter(sample="").exclude(pk__in=waiting(membership)).order_by("-updated_at", "-pk")[:8],
         "samples": everything.exclude(sample="").order_by("pk"),
         "approved_count": approved.count(),
         "gains": recent_gains,

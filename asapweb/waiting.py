@@ -9,18 +9,18 @@ from experiments.models import Experiment, ReviewState, RunStatus
 
 
 def with_review_state(experiments: QuerySet[Experiment]) -> QuerySet[Experiment]:
-    """Annotate `open_review` (ready, the newest proposals wait for a decision) and `approved` (one was approved)."""
+    """Annotate `open_review` (ready, the newest proposals wait for a decision) and `approved` (one was approved).
+
+    The shipped samples are there to explore: nobody has to decide on them.
+    """
     return experiments.annotate(
         approved=Q(review=ReviewState.APPROVED),
-        open_review=Q(state=RunStatus.READY, review=ReviewState.OPEN),
+        open_review=Q(state=RunStatus.READY, review=ReviewState.OPEN, sample=""),
     )
 
 
 def waiting(membership: Membership) -> QuerySet[Experiment]:
-    """The team's experiments in which this member can do the next step, the longest waiting first.
-
-    The shipped samples are there to explore: nobody has to decide on them.
-    """
+    """The team's experiments in which this member can do the next step, the longest waiting first."""
     due = Q(pk__in=[])
     if membership.may(Role.ENGINEER):
         due |= Q(state__in=[RunStatus.FAILED, RunStatus.CONFIGURING])

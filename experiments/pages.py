@@ -24,9 +24,9 @@ class ExperimentPage:
     def context(self, tab: str, **more: Any) -> dict[str, Any]:
         """The template context of a page: what the head and the tabs show, and the page's own."""
         experiment = self.experiment
-        statuses = list(experiment.proposals.order_by("-plan_id", "rank").values_list("plan_id", "status"))
-        newest = [status for plan, status in statuses if plan == statuses[0][0]]
-        approved = any(status == "approved" for _, status in statuses)
+        made = list(experiment.proposals.order_by("-plan_id", "rank").values_list("plan_id", "status", "kind"))
+        newest = [status for plan, status, _ in made if plan == made[0][0]]
+        approved = any(status == "approved" for _, status, _ in made)
         return {
             "experiment": experiment,
             "membership": self.membership,
@@ -34,6 +34,7 @@ class ExperimentPage:
             "tab": tab,
             "here": "experiments",
             "proposal_count": len(newest),
+            "trial_count": sum(plan == made[0][0] and kind != "keep" for plan, _, kind in made),
             "event_count": experiment.events.count(),
             "approved": approved,
             "open_review": experiment.state == RunStatus.READY and "proposed" in newest and not approved,

@@ -23,6 +23,8 @@ from perfmodel.step_time import Z80
 #: step only waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is
 #: slower than the step leaves a stall of any size.
 INPUT_SETS_PACE, INPUT_STALL = 0.5, 0.05
+#: The ends of what is stated.
+LEAST, MOST = 0.02, 0.95
 #: An own pair further off than so many scales counts as one that is: one odd run must not decide.
 FURTHEST = 3.0
 
@@ -34,7 +36,7 @@ def input_sets_pace(share: float) -> float:
 
 def claimed(probability: float, scaled: bool) -> float:
     """What is said of a probability.  scaled: terms of the current configuration were scaled, not computed."""
-    return float(np.clip(probability, 0.02, 0.9 if scaled else 0.95))
+    return float(np.clip(probability, LEAST, 0.9 if scaled else MOST))
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def summary(value: StepProfile) -> dict[str, Any]:
         "op_count": len(value.ops),
         "ops_dropped": value.ops_dropped,
         "memory_peak_bytes": value.memory.peak_bytes,
+        "memory_capacity_bytes": value.memory.capacity_bytes,
         "kpis": value.kpis,
         "not_measured": value.not_measured,
         "computed": value.computed,

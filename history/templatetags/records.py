@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 import formatting
 from experiments import bars
 from experiments.templatetags.components import badge
-from experiments.templatetags.quantities import pv
 from history import presentation
 from history.services import search
 
@@ -23,9 +22,9 @@ _LONGEST = 4.0
 _OUTCOME_KINDS = {"faster": "ready", "slower": "failed", "failed": "failed", "no_change": "plain", "not_timed": "plain"}
 #: Where the ratio of two figures comes from.
 _ORIGINS = {
-    "measured": ("measured", "two profiles of this installation"),
-    "published": ("computed", "ratio of two published figures"),
-    "imported": ("computed", "ratio of two figures of the import"),
+    "measured": "two profiles of this installation",
+    "published": "ratio of two published figures",
+    "imported": "ratio of two figures of the import",
 }
 
 
@@ -46,18 +45,15 @@ def provenance_badge(record: Any) -> SafeString:
 
 @register.simple_tag
 def effect(record: Any, bar: bool = False) -> SafeString:
-    """The speed-up with its mark, and as a bar; why there is none otherwise."""
+    """The speed-up, with where it comes from as its title, and as a bar; why there is none otherwise."""
     if record.speedup is None:
         words = "did not run" if record.outcome == "failed" else "no figure"
         return format_html('<span class="faint">{}</span>', words)
     css = {"faster": "gain", "slower": "loss"}.get(record.outcome, "")
-    origin, how = _ORIGINS.get(record.provenance, ("computed", ""))
-    how = f"{how}, {record.measure}" if record.measure else how
+    how = ", ".join(filter(None, (_ORIGINS.get(record.provenance), record.measure)))
     text = str(formatting.quantity(record.speedup, "speedup"))
     drawn = _effect_bar(record) if bar else ""
-    return format_html(
-        '<span class="nowrap"><span class="big {}">{}</span>{}</span>{}', css, text, pv(origin, how), drawn
-    )
+    return format_html('<span class="nowrap big {}" title="{}">{}</span>{}', css, how, text, drawn)
 
 
 def _effect_bar(record: Any) -> SafeString:

@@ -21,7 +21,7 @@ from knowledge.retrieval import MODES, retrieve
 from knowledge.services.search import Found, for_hardware, found_of, visible, whole
 from perfmodel.chips import load_chips
 
-SIZE = 20
+SIZE = 12
 #: A search goes no further down its list; other words help more than page eleven.
 LAST_PAGE = 10
 BOTTLENECK_WORDS = {
