@@ -73,6 +73,8 @@ _SILENT = frozenset(
 #: An op of a program by its number, a release by year and month, and a date.
 _OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
 _RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?")
+#: What in a text counts nothing: the letters and digits of a name; and commas of a shape, which holds several numbers.
+_NO_COUNT = re.compile(r"\b[A-Za-z]+\d\w*|,(?!\d{3}(?!\d))")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
 _SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
@@ -246,7 +248,7 @@ class Typed:
                 counts.setdefault(node.item, []).append((_key_words(node), node))
         told = ((text, place) for text, place in self._texts if place is not None)
         for said, place in told:
-            text = re.sub(r",(?!\d{3}(?!\d))", " ", said)  # a shape holds several numbers
+            text = _NO_COUNT.sub(" ", said)
             for number in _NUMBER.finditer(text):
                 for value in _values(number):
                     counts.setdefault(value, []).append((_beside(text, *number.span()), place))

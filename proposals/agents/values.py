@@ -239,7 +239,7 @@ def shown_as(value: Value, form: str) -> Value:
         raise UnitError(f"there is no form {form[:20]!r}; forms are {', '.join(FORMS)}")
     if isinstance(value.value, str):
         raise UnitError(f"{value.subject or 'this'} is text and has no form {form}")
-    if form in ("ratio", "percent") and value.unit == "tokens":  # FLOPs per token, times tokens
+    if form in ("ratio", "percent", "count") and value.unit == "tokens":  # FLOPs per token, times tokens
         value = replace(value, unit="")
     if form != "number" and _dimension(known.unit) != _dimension(value.unit):
         raise UnitError(f"{value.subject or 'this'} is in {symbol(value.unit) or 'plain numbers'}, not in {form}")

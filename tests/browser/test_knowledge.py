@@ -80,6 +80,7 @@ def test_search_filters_and_lists_keep_each_other_and_the_address(
     page.goto(server + "/")
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Knowledge").click()
     filters = page.get_by_role("navigation", name="Filters")
+    filters.get_by_text("Addresses").click()
     filters.get_by_role("link", name="Communication").click()
     page.wait_for_url("**/knowledge/?bottleneck=communication")
     page.get_by_label("Search the passages").fill("how wide may tensor parallelism be")
