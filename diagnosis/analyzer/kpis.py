@@ -10,7 +10,7 @@ import formatting
 from diagnosis.analyzer.facts import OpFacts, total_share
 from diagnosis.analyzer.ops import idle_share, peaks_per_core, profile_has_flops
 from diagnosis.recording import KINDS, Recording
-from experiments.step_profile import GPU_TRACES, Core, StepProfile
+from experiments.step_profile import Core, StepProfile
 from perfmodel.chips import Chip
 from perfmodel.config import ExperimentConfig
 from perfmodel.roofline import mfu
@@ -138,10 +138,11 @@ def measure(
     flops = stated.get("flops_utilization")
     flops = stated.get("mxu_utilization") if flops is None else flops
     # A trace of kernels knows the work of some ops only: a sum over those is no rate of the whole.
-    complete = complete and profile.source_kind not in GPU_TRACES
+    of_kernels = recording.meets(("kernels",))
+    complete = complete and not of_kernels
     if complete and peak_flops and profile_has_flops(profile):
         flops = _stated_or_summed(flops, _weighted(ops, moved=False), peak_flops, busy)
-    uncounted = total_share(op for op in ops if _lacks_flops(op)) if profile.source_kind not in GPU_TRACES else 0.0
+    uncounted = 0.0 if of_kernels else total_share(op for op in ops if _lacks_flops(op))
     if flops is not None and uncounted >= UNCOUNTED and stated.get("mxu_utilization") is None:
         reasons["flops_utilization"] = (
             f"at least {formatting.share(flops)}: kernels that report no FLOPs take {formatting.share(uncounted)} of "

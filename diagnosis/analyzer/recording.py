@@ -224,6 +224,7 @@ def _has(profile: StepProfile, ops: Sequence[OpFacts], listed: float) -> dict[st
     held = profile.recorded.has
     return {
         "steps": bool(profile.steps),
+        "kernels": of_kernels,
         "launches": "launches" in held or (of_kernels and profile.kpis.get("host") is not None),
         "host_threads": "host ops" in held or "launches" in held,
         "shapes": "shapes" in held if of_kernels else any(op.op.hlo for op in ops),

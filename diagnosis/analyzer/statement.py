@@ -251,7 +251,11 @@ def unexplained(facts: Facts) -> str:
     gaps = facts.profile.recorded.gaps
     if queued := gaps.get("queued", 0.0):
         row = evidence("launched in time", queued, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
-        return say("; {} before ops that were launched in time and waited for another stream or for the launch", row)
+        return say(
+            "; {} before ops that were launched in time and, on an idle device, waited for an event or for the driver "
+            "(an allocation, the loading of a module)",
+            row,
+        )
     if gaps.get("unknown"):
         return "; the launches of the ops after these gaps are not in the trace"
     known = [name for name in ("input", "host") if facts.kpis.get(name) is not None or facts.shares.get(name)]

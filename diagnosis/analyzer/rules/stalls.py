@@ -65,8 +65,8 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
             else "Record a trace with host threads"
         )
         action = (
-            "Find on the timeline which stream, event or allocation these ops wait for; a CUDA graph shortens "
-            "what each launch takes on the device."
+            "Find on the timeline which event or allocation these ops wait for, and record again after a warm-up: a "
+            "first call loads its module. A CUDA graph shortens what each launch takes on the device."
             if facts.recording.meets(("launches",))
             else f"{where}: blocking transfers, slow dispatch of many small programs, or a wait for another slice or "
             "host; fewer, larger programs per step remove launch gaps."
