@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from evaluation.sweep_baselines import fold_of
-from evaluation.sweep_candidates import UNKNOWN, Sweep
+from evaluation.sweep_candidates import Sweep
 from evaluation.sweep_scores import Outcomes, joined, outcome
-from perfmodel.calibration import Prices
 from proposals.proposer.choose import choose, in_order
 from proposals.proposer.prices import Ranked, Weights, utility
 from proposals.proposer.space import Candidates
@@ -40,17 +39,17 @@ class Start:
     start: int
 
     @cached_property
-    def _ranked(self) -> tuple[Candidates, Prices, Ranked]:
+    def _ranked(self) -> tuple[Candidates, Ranked]:
         return self.sweep.ranked(self.start, NOTHING)
 
     def outcome(self, weights: Weights) -> Outcomes:
-        c, prices, ranked = self._ranked
+        c, ranked = self._ranked
         ranked = replace(ranked, utility=utility(c, ranked.gain, ranked.runs, weights))
         rows = c.mesh_of  # of the group's runs
         if len(c) < 3:
             listed = [int(rows[i]) for i in in_order(c, ranked) if i != c.baseline]
             return outcome(self.sweep.group, self.start, [*listed, self.start], listed)
-        three = [int(rows[choice.index]) for choice in choose(c, prices, ranked, UNKNOWN, weights=weights)]
+        three = [int(rows[choice.index]) for choice in choose(c, ranked, weights=weights)]
         listed = [int(rows[i]) for i in in_order(c, ranked) if i != c.baseline]
         return outcome(self.sweep.group, self.start, three, listed)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from diagnosis.analyzer import diagnose
 from evaluation.fit_ranking import NOTHING
-from evaluation.sweep_candidates import NOTHING_LIKE_IT, UNKNOWN, Sweep, unseen_s
+from evaluation.sweep_candidates import NOTHING_LIKE_IT, Sweep, unseen_s
 from evaluation.sweep_groups import Group, groups
 from evaluation.sweep_scores import Outcomes, joined, outcome
 from experiments.without_profile import without_profile
@@ -56,11 +56,11 @@ def _start(sweep: Sweep, start: int) -> Start:
     others = [item for item in published() if not same_work(item, case)]
     found, cited = {}, False
     for name, library in zip(VARIANTS, (NOTHING_LIKE_IT, Library(others, case)), strict=True):
-        c, prices, ranked = sweep.ranked(start, NOTHING, library)
+        c, ranked = sweep.ranked(start, NOTHING, library)
         listed = [i for i in in_order(c, ranked) if i != c.baseline]
         three = [*listed, c.baseline]
         if len(c) >= 3:
-            three = [choice.index for choice in choose(c, prices, ranked, UNKNOWN, weights=shipped_weights())]
+            three = [choice.index for choice in choose(c, ranked, weights=shipped_weights())]
         if name == "as shipped":
             first = group.configs[int(c.mesh_of[three[0]])]
             cited = three[0] != c.baseline and _cited(others, config, first)

@@ -12,7 +12,6 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.report import Bottleneck, Diagnosis
 from evaluation.sweep_groups import Group
 from evaluation.time_rows import TimeRow
 from evaluation.time_table import table_without
@@ -40,8 +39,6 @@ Price = Callable[[Group], Floats]
 KEYS = ("global_batch", "micro_batch", "remat", "weight_sharding")
 #: No precedent is asked: records of the same sweeps may hold the answer.
 NOTHING_LIKE_IT = Library((), Case())
-#: Nothing is known of what limits a start.
-UNKNOWN = Diagnosis({}, {}, Bottleneck("unknown", 0.0, "Only the step time is known."), (), ())
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,8 @@ class Sweep:
 
     def ranked(
         self, start: int, weights: Weights | None = None, library: Library = NOTHING_LIKE_IT
-    ) -> tuple[Candidates, Prices, Ranked]:
-        """Those that are legal, priced and ranked.  library: precedents."""
+    ) -> tuple[Candidates, Ranked]:
+        """Those that are legal, ranked.  library: precedents."""
         legal = self.legal.copy()
         legal[start] = True
         rows = np.flatnonzero(legal)
@@ -120,7 +117,7 @@ class Sweep:
             parts_s={},
             at_peak_s=np.zeros(len(c)),
         )
-        return c, prices, rank(c, prices, library, shipped(), weights)
+        return c, rank(c, prices, library, shipped(), weights)
 
     def _posterior(self, start: int) -> MemoryPosterior:
         """Return the memory posterior from the start: it ran, and its peak where published."""

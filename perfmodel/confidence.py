@@ -34,9 +34,9 @@ def input_sets_pace(share: float) -> float:
     return INPUT_SETS_PACE * share / (share + INPUT_STALL)
 
 
-def claimed(probability: float, scaled: bool) -> float:
+def claimed(probability: npt.ArrayLike, scaled: bool) -> Floats:
     """What is said of a probability.  scaled: terms of the current configuration were scaled, not computed."""
-    return float(np.clip(probability, LEAST, 0.9 if scaled else MOST))
+    return np.clip(np.asarray(probability, dtype=np.float64), LEAST, 0.9 if scaled else MOST)
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ from perfmodel.workload import from_config
 SPREAD_OF_ANOTHER_CHIP = 0.3
 #: Measured over predicted step time from which the configuration is more likely wrong than the model.
 DOUBTFUL_RATIO = 5.0
-#: Names of a calibration's parts that a prediction calls otherwise.
-_PREDICTED_NAMES = {"idle": "bubble", "other": "overhead"}
 _WORDS = {
     "model": "the model",
     "training.global_batch": "the global batch",
@@ -270,7 +268,7 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         own,
         step_time_s={name: step[name] for name in ("lower", "estimate", "upper", "low80", "high80")},
         breakdown_s=_scaled(own.breakdown_s, ratio),
-        parts_s=by_axis(config.mesh, _parts(prices, at)),
+        parts_s=by_axis(config.mesh, _parts(prices, at, config.mesh)),
         mfu=own.mfu / ratio if own.mfu else None,
         hfu=own.hfu / ratio if own.hfu else None,
         tokens_per_s_per_chip=own.tokens_per_s_per_chip / ratio if own.tokens_per_s_per_chip else None,
@@ -385,11 +383,13 @@ def _assumptions(config: ExperimentConfig, given: ExperimentConfig, evidence: Ev
     return said
 
 
-def _parts(prices: Prices, at: int) -> dict[str, Any]:
-    """Return the calibration's parts of one candidate under the names of a prediction."""
+def _parts(prices: Prices, at: int, mesh: Mesh) -> dict[str, Any]:
+    """Return the calibration's parts of one candidate under the names of a prediction; idle time of a pipeline is its
+    bubble."""
+    names = {"other": "overhead"} | ({"idle": "bubble"} if mesh.size("pipeline") > 1 else {})
     terms: dict[str, Any] = {}
     for name, values in prices.parts_s.items():
-        part = "hbm" if name.startswith("hbm") else _PREDICTED_NAMES.get(name, name)
+        part = "hbm" if name.startswith("hbm") else names.get(name, name)
         value = np.asarray(np.broadcast_to(values, prices.step_time_s.shape)[at], dtype=np.float64)
         terms[part] = terms.get(part, 0.0) + value
     return terms

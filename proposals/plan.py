@@ -214,6 +214,7 @@ class ProposalPlan:
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     precedent_speedup: float | None = None
+    runs: float | None = None  # probability that it runs at all, which the confidence includes
 
     @property
     def slower(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from experiments import bars
 from experiments.bars import Term
 from perfmodel.chips import get_chip
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig
 from perfmodel.prediction import Prediction
 from perfmodel.price import NOTHING, Evidence, predict
 from proposals.plan import Memory
@@ -85,10 +85,7 @@ class Answer:
         """The terms that are not zero, in the order of the bars."""
         if self.prediction.parts_s is None or self.prediction.breakdown_s is None:
             return []
-        shown, bounds = (
-            flat(self.prediction.parts_s, self.config.mesh),
-            flat(self.prediction.breakdown_s, self.config.mesh),
-        )
+        shown, bounds = flat(self.prediction.parts_s), flat(self.prediction.breakdown_s)
         rows = [
             TermRow(bars.term(key, shown.get(key, 0.0), self.config.mesh.axis_roles), bounds.get(key))
             for key in {**shown, **bounds}
@@ -139,16 +136,14 @@ def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:
     return Answer(config, predict(config, evidence), evidence is NOTHING, evidence.has_step_of(config))
 
 
-def flat(parts: Mapping[str, Any], mesh: Mesh) -> dict[str, float]:
-    """Return terms with the ICI axes beside the others, `ici:model` and so on; a bubble without a pipeline is idle."""
+def flat(parts: Mapping[str, Any]) -> dict[str, float]:
+    """Return terms with the ICI axes beside the others, `ici:model` and so on."""
     result = {key: value for key, value in parts.items() if not isinstance(value, Mapping) and key != "exposed_comms"}
-    if "bubble" in result and mesh.size("pipeline") == 1:
-        result["idle"] = result.pop("bubble")
     return result | {f"ici:{axis}": value for axis, value in parts.get("ici", {}).items()}
 
 
 def bar(label: str, config: ExperimentConfig, prediction: Prediction) -> Bar | None:
     if prediction.parts_s is None or prediction.step_time_s is None:
         return None
-    terms = bars.step_terms(flat(prediction.parts_s, config.mesh), config.mesh.axis_roles)
+    terms = bars.step_terms(flat(prediction.parts_s), config.mesh.axis_roles)
     return Bar(label, terms, prediction.step_time_s["estimate"], "predicted", prediction.step_time_s)

@@ -83,7 +83,7 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -
                 high80_s=made.step_time_s["high80"],
                 slower=step / fastest_s if fastest_s else None,
                 memory_bytes=float(meshes.memory_bytes[index]),
-                terms=bars.step_terms(flat(made.parts_s, config.mesh), config.mesh.axis_roles),
+                terms=bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
                 rule=RULES[legality.RULES[broken]] if broken >= 0 else "",
                 why=" ".join(violation.message for violation in made.violations) if broken >= 0 else "",
                 front=bool(meshes.front[index]),

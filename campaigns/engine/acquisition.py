@@ -30,19 +30,6 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Abilities:
-    """Hold what a campaign may use; all of it but in ablations.
-
-    pool: trials before the last one.  learning: what measured trials say of the model's error.  failures: what a
-    failure says of other candidates.
-    """
-
-    pool: bool = True
-    learning: bool = True
-    failures: bool = True
-
-
-@dataclass(frozen=True)
 class Allowed:
     """Hold which candidates the rules let be tried, and how many each rule held back.
 
@@ -55,7 +42,7 @@ class Allowed:
     forbidden: Bools
 
 
-def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Allowed:
+def allowed(c: Candidates, pool: Pool) -> Allowed:
     """No duplicate, no combination known to fail, legality."""
     tried = np.zeros(len(c), dtype=bool)
     forbidden = np.zeros(len(c), dtype=bool)
@@ -63,7 +50,7 @@ def allowed(c: Candidates, pool: Pool, abilities: Abilities = Abilities()) -> Al
         again = trial.state == "failed" and trial.failure is not None and trial.failure.verdict == "retry"
         if not again or pool.attempts(trial.candidate) >= MOST_ATTEMPTS:
             tried[trial.candidate] = True
-        if abilities.failures and trial.failure is not None and trial.failure.forbidden is not None:
+        if trial.failure is not None and trial.failure.forbidden is not None:
             forbidden |= covered(c, trial.candidate, trial.failure.forbidden)
     held = {
         "illegal": int((~c.legal).sum()),
@@ -284,18 +271,10 @@ class Acquisition:
         return replace(choice, why=reason(c, belief, best, choice, largest))
 
 
-def look(
-    c: Candidates,
-    pool: Pool,
-    *,
-    division: VarianceComponents | None = None,
-    abilities: Abilities = Abilities(),
-) -> Acquisition:
+def look(c: Candidates, pool: Pool, *, division: VarianceComponents | None = None) -> Acquisition:
     """What the pool makes of every candidate now."""
-    rules = allowed(c, pool, abilities)
-    belief = posterior_of(
-        c, pool, division or shipped(), learning=abilities.learning, analyse_failures=abilities.failures
-    )
+    rules = allowed(c, pool)
+    belief = posterior_of(c, pool, division or shipped())
     best = pool.fastest(c.tokens)
     return Acquisition(c, pool, rules, belief, best, np.where(rules.rows, _worth(c, belief, best), 0.0))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from campaigns.engine.acquisition import Abilities, ScoredCandidate, look
+from campaigns.engine.acquisition import ScoredCandidate, look
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.posteriors import VarianceComponents, shipped
@@ -41,7 +41,6 @@ def iterate(
     count: int = 1,
     *,
     division: VarianceComponents | None = None,
-    abilities: Abilities = Abilities(),  # noqa: B008
     least_gain: float = LEAST_GAIN,
     requested: Sequence[int] = (),
 ) -> Iteration:
@@ -55,11 +54,10 @@ def iterate(
     ended: Sentence | None = None
     asked = list(dict.fromkeys(requested))
     while len(choices) < count:
-        seen = pool if abilities.pool else Pool(pool.trials[-1:])
-        acquisition = look(c, seen, division=model, abilities=abilities)
+        acquisition = look(c, pool, division=model)
         held_back = held_back or acquisition.rules.held_back
         ended = _ended(
-            seen, bool(acquisition.rules.rows.any()), acquisition.best, float(acquisition.worth.max()), least_gain
+            pool, bool(acquisition.rules.rows.any()), acquisition.best, float(acquisition.worth.max()), least_gain
         )
         if ended is not None:
             break

@@ -132,28 +132,24 @@ class CandidatePosterior:
     runs: Floats
 
 
-def posterior_of(
-    c: Candidates, pool: Pool, division: VarianceComponents, *, learning: bool = True, analyse_failures: bool = True
-) -> CandidatePosterior:
-    """learning: whether measured times tell of the model's error; analyse_failures: whether a failure tells of other
-    candidates."""
-    recent = _taught(c, pool.done)
-    done = recent if learning else ()
+def posterior_of(c: Candidates, pool: Pool, division: VarianceComponents) -> CandidatePosterior:
+    """Return what is believed of every candidate after the trials of the pool."""
+    done = _taught(c, pool.done)
     rows = np.array([trial.candidate for trial in done], dtype=np.int64)
     measured = np.array([np.log((trial.step_time_s or np.nan) / c.tokens[trial.candidate]) for trial in done])
     smooth, stalled = measured - c.log_s[rows], measured - c.log_stalled_s[rows]
     slow = (c.stall_chance[rows] > 0) & (np.abs(stalled) < np.abs(smooth))
     pending = np.array([trial.candidate for trial in pool.open[-MOST_PENDING:]], dtype=np.int64)
     learnt = learn(c, rows, np.where(slow, stalled, smooth), division, pending)
-    failed = pool.failed[-MOST_LEARNT:] if analyse_failures else ()
-    fits, by_memory = _fits(c, recent, failed)
+    failed = pool.failed[-MOST_LEARNT:]
+    fits, by_memory = _fits(c, done, failed)
     return CandidatePosterior(
         mean=c.log_s + learnt.mean,
         sd=learnt.sd,
         stall=_stall(c, rows, slow, division),
         stall_log=c.log_stalled_s - c.log_s,
         fits=fits,
-        runs=fits * (1.0 - _other_failures(c, recent, failed, by_memory, division)),
+        runs=fits * (1.0 - _other_failures(c, done, failed, by_memory, division)),
     )
 
 

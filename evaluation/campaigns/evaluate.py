@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.acquisition import Abilities
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE
 from evaluation.campaigns import compiled_programs, cpu_runs, with_profile
 from evaluation.campaigns.baselines import BUDGET, at_random, by_optuna, quiet, recorded_gp, tpe
@@ -23,12 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT, PLOTS = DOCS / "accuracy-campaigns.md", DOCS / "accuracy"
 BASELINES = ("random", "Optuna TPE", "Optuna GP")
 OURS = "campaign"
-ABLATIONS: Mapping[str, Abilities | None] = {
-    "without pool": Abilities(pool=False),
-    "without learning": Abilities(learning=False),
-    "without failure analysis": Abilities(failures=False),
-    "without model": None,
-}
+ABLATIONS = ("without pool", "without model")
 SOURCES = {
     "optico": "OptiCo's Figure 5, Llama3-8B on 8 A100",
     "ultrascale": "nanotron, 1B and 8B on 8–512 H100",
@@ -62,12 +56,11 @@ def played(landscape: Recorded, tried: Sequence[Sequence[int]]) -> Simulated:
     return Simulated(np.array(curves), float(np.mean([np.isnan(landscape.time_s[i]) for i in used])) if used else 0.0)
 
 
-def campaigns_of(landscape: Recorded, abilities: Abilities | None = Abilities()) -> list[Run]:  # noqa: B008
-    """One per seed; a campaign is the same for the same start."""
+def campaigns_of(landscape: Recorded, ablation: str = "") -> list[Run]:
+    """One per seed; a campaign is the same for the same start.  ablation: one of ABLATIONS."""
+    candidates = without_model(landscape.candidates) if ablation == "without model" else None
     seen = {
-        start: run(landscape, start, abilities=abilities)
-        if abilities is not None
-        else run(landscape, start, candidates=without_model(landscape.candidates))
+        start: run(landscape, start, forgets=ablation == "without pool", candidates=candidates)
         for start in set(landscape.starts)
     }
     return [seen[start] for start in landscape.starts]
@@ -81,8 +74,8 @@ def all_played(found: Sequence[Recorded]) -> tuple[dict[str, list[Simulated]], l
     for name, method in (("random", at_random), ("Optuna TPE", search)):
         results[name] = [played(item, [method(item, item.starts[seed], seed) for seed in seeds]) for item in found]
     results["Optuna GP"] = [played(item, recorded_gp(item)) for item in found]
-    for name, abilities in ABLATIONS.items():
-        results[name] = [played(item, [each.tried for each in campaigns_of(item, abilities)]) for item in found]
+    for name in ABLATIONS:
+        results[name] = [played(item, [each.tried for each in campaigns_of(item, name)]) for item in found]
     return results, own
 
 
@@ -292,11 +285,8 @@ _STANDING = (
 )
 _HARDEST = "Workloads with a median of more than three trials, or a mean above that of TPE. Trials: means."
 _ABLATION = (
-    "As in OptiCo's Table 2. *Without pool*: only the last trial is known, so layouts are repeated. *Without "
-    "learning*: trials are remembered but do not correct the model's error. *Without failure analysis*: a failure "
-    "says nothing about other candidates. *Without model*: a Gaussian process over the settings without predicted "
-    "step time and memory. The sweeps publish no causes of failures, so failure analysis has little to work with: "
-    "memory is judged by the model and corrected by other failures."
+    "As in OptiCo's Table 2. *Without pool*: only the last trial is known, so layouts are repeated. *Without model*: "
+    "a Gaussian process over the settings without predicted step time and memory."
 )
 _CPU = (
     "{layouts} configurations of the reference step, a decoder of 1.6 M parameters on eight forced CPU devices of a "

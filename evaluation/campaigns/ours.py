@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from campaigns.engine.acquisition import Abilities
 from campaigns.engine.candidates import Candidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
@@ -37,18 +36,20 @@ def run(
     landscape: Recorded,
     start: int,
     *,
-    abilities: Abilities = Abilities(),  # noqa: B008
+    forgets: bool = False,
     candidates: Candidates | None = None,
     budget: int = BUDGET,
 ) -> Run:
-    """candidates: as the campaign sees them, the landscape's own by default."""
+    """forgets: whether only the last trial is known.  candidates: as the campaign sees them, the landscape's own by
+    default."""
     c = candidates or landscape.seen_from(start)
     division = division_for(landscape)
     pool = Pool((landscape.outcome(start),))
     tried: list[int] = []
     converged = None
     while len(tried) < budget:
-        found = iterate(c, pool, division=division, abilities=abilities, least_gain=0.0)
+        seen = Pool(pool.trials[-1:]) if forgets else pool
+        found = iterate(c, seen, division=division, least_gain=0.0)
         if not found.choices:
             break
         choice = found.choices[0]

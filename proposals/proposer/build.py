@@ -49,6 +49,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         changes=case.changes,
         predicted=case.predicted,
         confidence=case.probability,
+        runs=case.runs,
         reasoning=tuple(words.reasoning(case, of)),
         expected_impact=tuple(words.expected_impact(case, of)),
         trade_offs=tuple(words.trade_offs(case, of)),

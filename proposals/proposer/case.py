@@ -52,9 +52,9 @@ class Changed:
 class Case:
     """Everything the sentences of one proposal are made from.
 
-    changes: training keys that change.  exposed_s: communication per step that is not hidden.  faster:
-    probability that it runs and the step gets faster per token; keeping: that no legal candidate gains what is worth a
-    change.  utility: what candidates are ranked by (`ranking`).
+    changes: training keys that change.  exposed_s: communication per step that is not hidden.  faster: probability that
+    it runs and the step gets faster per token; runs: that it runs at all; keeping: that no legal candidate gains what
+    is worth a change.  utility: what candidates are ranked by (`ranking`).
     precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
     disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
@@ -71,6 +71,7 @@ class Case:
     changes: dict[str, Any]
     predicted: Predicted
     faster: float
+    runs: float
     keeping: float
     exposed_s: float
     utility: float
@@ -226,7 +227,7 @@ class Case:
         """
         if any(not item.rule.startswith(RULE) and item.rule != "memory" for item in self.broken) and self.kind == "own":
             return 0.0
-        return claimed(self.keeping if self.keeps else self.faster, bool(self.missing))
+        return float(claimed(self.keeping if self.keeps else self.faster, bool(self.missing)))
 
 
 def _rows(config: ExperimentConfig) -> float:

@@ -13,7 +13,7 @@ from math import log2
 from typing import Any
 
 from history.moves import RECOMPUTES
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, Training, product_errors
 from perfmodel.config_file import TRAINING_KEYS, read_training
 from perfmodel.space import divisors, program_of
 from perfmodel.workload import SHARDING
@@ -145,17 +145,7 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
 
 def products(config: ExperimentConfig, mesh: Mesh) -> tuple[Broken, ...]:
     """The rule `chips`, where a mesh names another number of chips than there is."""
-    hardware = config.hardware
-    if mesh.ici_product == hardware.chips_per_slice and mesh.dcn_product == hardware.slices:
-        return ()
-    if mesh.ici_product != hardware.chips_per_slice:
-        text = (
-            f"The mesh axes multiply to {mesh.ici_product:,} chips per slice, but the slice has "
-            f"{hardware.chips_per_slice:,}. Make the product of the sizes equal to it."
-        )
-    else:
-        text = f"The mesh spans {mesh.dcn_product:,} slices, but there are {hardware.slices:,}."
-    return (Broken("chips", text),)
+    return tuple(Broken("chips", f"{error}.") for error in product_errors(mesh, config.hardware))
 
 
 def impossible(mesh: Mesh, change: Change, wrong: tuple[Broken, ...], missing: tuple[str, ...]) -> ProposalPlan:

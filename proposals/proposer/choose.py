@@ -1,77 +1,24 @@
 """Three proposals out of the ranking: the best candidate as simple as it may be, a safer one, another.
 
-All come from the set that nothing dominates, after every element that does not pay for itself was left out.  One gives
-what the verdict asks for: less of the part of the step that it names (`asked_by`)."""
+All come from the set that nothing dominates, after every element that does not pay for itself was left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.report import Diagnosis
-from perfmodel.calibration import Prices
 from perfmodel.confidence import claimed
 from perfmodel.config import missing_facts
 from perfmodel.step_time import Z80
-from proposals.proposer.prices import OFF_CHIP, Ranked, Weights, axes_of_group, shipped_weights, steps
+from proposals.proposer.prices import Ranked, Weights, shipped_weights, steps
 from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-#: A candidate gives what is asked for where the part falls by this share, per token.
-FALLS_BY = 0.1
-
-
-@dataclass(frozen=True)
-class Asked:
-    """part: of the step, in words; given: whether each candidate makes it smaller."""
-
-    part: str
-    given: Bools
-
-
-def asked_by(diagnosis: Diagnosis, c: Candidates, prices: Prices) -> Asked | None:
-    """None where the verdict asks for nothing that a mesh or a training key could give: input and host, and steps
-    whose limit is not clear."""
-    parts, verdict = prices.parts_s, diagnosis.bottleneck.primary
-    if verdict == "communication":
-        name = _largest(parts, c.baseline)
-        if name is None:  # no collective is listed, so that nothing is known to shorten it
-            return None
-        return Asked(_communication(name, c), _falls(parts[name], c))
-    if verdict == "memory":
-        return Asked("HBM traffic", _falls(parts["hbm"], c))
-    if verdict == "compute":
-        return Asked("compute time", _falls(parts["compute"], c))
-    if verdict == "idle":
-        waits = [parts[name] for name in ("idle", "kernel_launches") if name in parts]
-        return Asked("idle time", _falls(sum(waits, np.zeros(len(c))), c))
-    return None
-
-
-def _largest(parts: Mapping[str, Floats], baseline: int) -> str | None:
-    """The collectives that take the most time in the current configuration."""
-    talk = {name: float(values[baseline]) for name, values in parts.items() if name.startswith("ici") or name == "dcn"}
-    name = max(talk, key=lambda each: talk[each], default=None)
-    return name if name is not None and talk[name] > 0 else None
-
-
-def _communication(name: str, c: Candidates) -> str:
-    if name == "dcn":
-        return "DCN communication"
-    axes = axes_of_group(name.partition(":")[2], c.config, c.config.mesh) if ":" in name else []
-    return f"communication on {', '.join(axes)}" if axes else "exposed communication"
-
-
-def _falls(part: Floats, c: Candidates) -> Bools:
-    each = part / c.tokens_ratio
-    return np.asarray(each < (1.0 - FALLS_BY) * each[c.baseline])
-
 
 #: How many are offered.
 PROPOSALS = 3
@@ -105,21 +52,15 @@ class Choice:
 
 
 def choose(
-    c: Candidates,
-    prices: Prices,
-    ranked: Ranked,
-    diagnosis: Diagnosis,
-    baseline_excluded: bool = False,
-    weights: Weights | None = None,
+    c: Candidates, ranked: Ranked, baseline_excluded: bool = False, weights: Weights | None = None
 ) -> tuple[Choice, ...]:
     """Return up to three distinct choices, as many as are worth a trial.
 
-    The first is the recommendation: the largest utility among what is likely to gain what is worth a trial; keeping the
-    current configuration if nothing is.  The others follow by utility: a variant of less risk, what gives what the
-    verdict asks for (`left_out` says why nothing does), another batch, then whatever is not alike.  A batch is changed
-    first only where nothing at the same batch is worth a trial.  Where fewer than three are, keeping the current
-    configuration is the last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them;
-    there is another.
+    The first is the recommendation: the largest utility among what is likely to gain what is worth a trial, or what is
+    better than that in all that is printed; keeping the current configuration if nothing is.  The others follow by
+    utility: a variant of less risk, another batch, then whatever is not alike.  A batch is changed first only where
+    nothing at the same batch is worth a trial.  Where fewer than three are, keeping the current configuration is the
+    last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them; there is another.
     """
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
     likely = ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5
@@ -129,15 +70,15 @@ def choose(
     first = [*worth[~other_batch[worth]], *worth]
     if not first and baseline_excluded:
         first = [*front, *_order(c, ranked)]
-    chosen = [int(row) for row in first[:1]]
+    printed = _printed(c, ranked)
+    same_batch = [int(row) for row in first if c.tokens_ratio[row] == c.tokens_ratio[first[0]]]
+    better = [row for row in same_batch if (printed[row] >= printed[first[0]]).all()]
+    chosen = sorted(better, key=lambda row: tuple(-printed[row]))[:1]
     worth = worth[ranked.faster[worth] >= LEAST_LIKELY]
-    asked = asked_by(diagnosis, c, prices)
 
     def preferred() -> Iterator[Bools]:
         """Yield which of `worth` are wanted next, beside what is chosen by then."""
         yield _is_safer(ranked, worth, chosen[0])
-        if asked is not None and not asked.given[chosen].any():
-            yield asked.given[worth]
         yield other_batch[worth]
         yield from [np.ones(len(worth), dtype=bool)] * PROPOSALS
 
@@ -173,8 +114,10 @@ def _is_safer(ranked: Ranked, rows: Ints, lead: int) -> Bools:
 def _alike(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
     """Return True for rows that a reader would see as one that is used: the same training of the same tokens with no
     difference that a trial could confirm, on a mesh that differs at most in how the axes that shard the batch are
-    named, or in one setting of one mesh; or the same numbers."""
+    named, or in one setting of one mesh; or the same numbers; or of the same batch one is no better than the other in
+    speed, chance and memory as they are printed."""
     same = np.zeros(len(rows), dtype=bool)
+    printed = _printed(c, ranked)
     others = np.column_stack([c.role(role) for role in ("model", "seq", "expert", "pipeline")])
     for index in used:
         apart = np.abs(ranked.gain[rows] - ranked.gain[index])
@@ -182,14 +125,21 @@ def _alike(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
         tokens = c.tokens_ratio[rows] == c.tokens_ratio[index]
         settings = (c.changed[rows] != c.changed[index]).sum(axis=1)
         near = (others[rows] == others[index]).all(axis=1) & (settings <= 1) & (apart < WORTH_A_TRIAL)
-        same |= tokens & ((near & ~_is_safer(ranked, rows, index)) | ((apart < NO_DIFFERENCE) & memory))
+        beaten = (printed[rows] <= printed[index]).all(axis=1) | (printed[rows] >= printed[index]).all(axis=1)
+        same |= tokens & (beaten | (near & ~_is_safer(ranked, rows, index)) | ((apart < NO_DIFFERENCE) & memory))
     return same
+
+
+def _printed(c: Candidates, ranked: Ranked) -> Floats:
+    """Return speed, chance and memory as a reader compares them, more of each the better: (candidates, 3)."""
+    chance = claimed(ranked.faster, bool(missing_facts(c.config)))
+    return np.column_stack([np.round(np.exp(ranked.gain), 2), np.round(chance, 2), -c.used.total])
 
 
 def _kind(ranked: Ranked, row: int, lead: int, scaled: bool) -> str:
     """Return what a choice is beside the lead: safer where it is of less risk or likelier to gain, as is printed;
     bolder where it is less likely to gain and may win more; else an alternative."""
-    here, there = (round(100.0 * claimed(float(ranked.faster[each]), scaled)) for each in (row, lead))
+    here, there = (round(100.0 * float(claimed(ranked.faster[each], scaled))) for each in (row, lead))
     if here > there or (here == there and _is_safer(ranked, np.array([row]), lead)[0]):
         return "safer"
     if here == there:
@@ -238,45 +188,13 @@ def simplest(c: Candidates, ranked: Ranked, index: int, share: float) -> int:
     return int(fewest[np.argmax(ranked.utility[fewest])])
 
 
-def shortlist(c: Candidates, prices: Prices, ranked: Ranked, diagnosis: Diagnosis) -> Ints:
-    """Return rows of the meshes worth a closer look: the best by utility, the best that give what the verdict asks for,
-    those at most one doubling away, and the one that ran."""
+def shortlist(c: Candidates, ranked: Ranked) -> Ints:
+    """Return rows of the meshes worth a closer look: the best by utility, those at most one doubling away, and the one
+    that ran."""
     order = np.argsort(-ranked.utility, kind="stable")
-    asked = asked_by(diagnosis, c, prices)
-    best = [order] if asked is None else [order, order[asked.given[order]]]
-    chosen = [list(dict.fromkeys(c.mesh_of[rows].tolist()))[:BEAM] for rows in best]
+    best = list(dict.fromkeys(c.mesh_of[order].tolist()))[:BEAM]
     near = np.intersect1d(np.flatnonzero(c.mesh_doublings <= 1.0), c.mesh_of)
-    return np.unique(np.concatenate([*chosen, near, [c.home]]).astype(np.int64))
-
-
-def left_out(
-    asked: Asked | None,
-    c: Candidates,
-    ranked: Ranked,
-    diagnosis: Diagnosis,
-    chosen: tuple[Choice, ...],
-) -> str | None:
-    """Return why none of the three gives what the verdict asks for; None where one does, or nothing is asked for."""
-    if asked is None:
-        if diagnosis.bottleneck.primary in OFF_CHIP:
-            return "No mesh or training setting shortens what the chips wait for; fix that first."
-        return None
-    if asked.given[[choice.index for choice in chosen]].any():
-        return None
-    rows = np.flatnonzero(asked.given & offered(c))
-    start = f"The bottleneck is {asked.part};"
-    if not len(rows):
-        return f"{start} no priced legal configuration at this or a larger batch reduces it by at least a tenth."
-    best = int(rows[np.argmax(ranked.utility[rows])])
-    settings = [f"{name} {value}" for name, value in c.change(best).items()]
-    which = " with ".join([c.mesh(best).text(), *([", ".join(settings)] if settings else [])])
-    if ranked.gain[best] < 0:
-        why = "is predicted to be slower than the current one"
-    elif _dominated(c, ranked)[best]:
-        why = "is worse than another at the same batch, which is faster and likelier to be so"
-    else:
-        why = "is predicted to gain less than the others"
-    return f"{start} the best configuration that reduces it, {which}, {why}, so none is proposed."
+    return np.unique(np.concatenate([best, near, [c.home]]).astype(np.int64))
 
 
 def in_order(c: Candidates, ranked: Ranked) -> list[int]:

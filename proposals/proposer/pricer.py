@@ -39,7 +39,7 @@ from proposals.proposer.changes import (
     products,
     without_model,
 )
-from proposals.proposer.choose import Choice, asked_by, choose, in_order, keeping_is_right, left_out, shortlist
+from proposals.proposer.choose import Choice, choose, in_order, keeping_is_right, shortlist
 from proposals.proposer.facts import yes
 from proposals.proposer.limits import broken_by, legal, rules_of
 from proposals.proposer.observed import Observed, evidence_of, observe, recomputes_nothing, refuse
@@ -112,9 +112,7 @@ class Pricer:
             near = next((item for item in field.rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError("constraints", f"no other configuration satisfies them; relax one and try again{why}")
-        choices = choose(candidates, prices, ranked, self.diagnosis, bool(unwanted))
-        verdict = asked_by(self.diagnosis, candidates, prices)
-        unanswered = left_out(verdict, candidates, ranked, self.diagnosis, choices)
+        choices = choose(candidates, ranked, bool(unwanted))
         keeping = keeping_is_right(candidates, ranked, choices)
         baseline = as_measured(self.profile, self.diagnosis, field.predicted(candidates.baseline))
         proposals = []
@@ -140,7 +138,7 @@ class Pricer:
             },
             priced=field.priced,
             constraints=asked.to_json(),
-            notes=notes(self, asked, baseline, proposals, unanswered or ""),
+            notes=notes(self, asked, baseline, proposals),
             basis=self.observed.basis,
             # Errors measured on the chip that is named say nothing of a profile from another one.
             model_error=known.to_json() if (known := self._model_error) else None,
@@ -205,7 +203,7 @@ class Pricer:
         candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
         first = self._priced(candidates)
         assert isinstance(candidates.meshes, Space)
-        closer = candidates.meshes.take(shortlist(candidates, first.prices, first.ranked, self.diagnosis))
+        closer = candidates.meshes.take(shortlist(candidates, first.ranked))
         together = (*further_changes(self.config, asked, len(CHANGE_KINDS)), *unpriceable)
         best, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
         return replace(
@@ -266,6 +264,7 @@ class Pricer:
             changes=changes,
             predicted=baseline if mesh == self.config.mesh and not changes else field.predicted(index),
             faster=float(ranked.faster[index]),
+            runs=float(ranked.runs[index]),
             keeping=keeping,
             exposed_s=exposed_s(prices, candidates),
             utility=float(ranked.utility[index]),
@@ -318,7 +317,7 @@ def propose(
 
 
 def notes(
-    run: Pricer, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan], unanswered: str
+    run: Pricer, asked: Constraints, baseline: Predicted, proposals: Sequence[ProposalPlan]
 ) -> tuple[Sentence, ...]:
     """Sentences on the run, its profile, what could not be checked, and all its proposals."""
     config, memory = run.config, baseline.hbm_per_chip_bytes
@@ -331,7 +330,6 @@ def notes(
         "memory": memory,
         "peak": run.evidence.memory.has_peak,
         "assumed": assumed,
-        "unanswered": unanswered,
     }
     of: dict[str, Any] = {
         "known": frozenset(name for name, fact in told.items() if fact),
@@ -348,7 +346,7 @@ def notes(
         "recomputes_nothing": yes(run.recomputes_nothing),
         "remat": config.training.remat,
         "worth_a_trial": float(sum(item.kind != "keep" for item in proposals)),
-        "unanswered": unanswered,
+        "verdict": run.diagnosis.bottleneck.primary,
     }
     if memory:
         of["memory"], of["capacity"] = memory_of(memory, "plan.baseline")

@@ -34,10 +34,6 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates
 
 Floats = npt.NDArray[np.float64]
 
-#: Verdicts that no mesh or training key answers.  Idle chips wait for a pipeline's other stages or for kernel launches,
-#: which both shorten.
-OFF_CHIP = ("input", "host")
-
 
 def price(c: Candidates, evidence: Evidence) -> Prices:
     """Price every candidate under the evidence: one entry each."""

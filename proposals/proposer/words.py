@@ -209,6 +209,7 @@ def _decisions(case: Case) -> dict[str, Any]:
     return {
         "changes": frozenset(changes),
         "known": _known(case, batch=batch, unpriced=unpriced),
+        "runs": Value("probability that it runs", case.runs, "probability", "predicted", field="proposal.runs"),
         "basis": case.observed.basis,
         "rank": float(case.rank),
         "verdict_words": verdict_words(verdict.primary),

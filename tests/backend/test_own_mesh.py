@@ -122,7 +122,7 @@ def test_the_page_prices_while_one_types_and_adds(people, ready, other):
     assert "<html" not in part and "Legal" in part
     illegal = {"ici": {"data": 4}}
     part = client.post(place + "price/", form(illegal), headers={"HX-Request": "true"}).content.decode()
-    assert "The mesh axes multiply to 4 chips per slice, but the slice has 16" in part and "disabled" in part
+    assert "but the topology has 16 chips per slice" in part and "disabled" in part
     assert Proposal.objects.count() == 3
     refused = client.post(place + "add/", form(illegal))
     assert refused.status_code == 422 and "Not added" in refused.content.decode()

@@ -148,7 +148,7 @@ def test_a_mesh_is_priced_while_one_types_and_added(server: str, fresh: Any, as_
     answer = page.locator("#own-answer")
     expect(answer).to_contain_text("Keep the current configuration")
     page.get_by_label("model", exact=True).fill("4")
-    expect(answer).to_contain_text("The mesh axes multiply to 32 chips per slice, but the slice has 64")
+    expect(answer).to_contain_text("but the topology has 64 chips per slice")
     expect(answer.get_by_role("button", name="Add as a proposal")).to_be_disabled()
     assert violations(page) == []
     page.get_by_label("data", exact=True).fill("8")

@@ -169,7 +169,7 @@ def test_it_may_price_what_it_thinks_of_before_it_asks(serve: Serve, people: Any
     server = serve(model)
     campaign = advised(people, ready)
     first(campaign)
-    assert "multiply to 3 chips" in server.requests[1].messages[-1]["content"]
+    assert "make the products equal" in server.requests[1].messages[-1]["content"]
     assert newest(campaign).chosen_by == "model" and "It is predicted at" in why(newest(campaign))
 
 
@@ -192,7 +192,7 @@ def test_it_may_set_its_wish_against_what_runs_and_against_the_best(serve: Serve
 @pytest.mark.parametrize(
     ("bad", "rule"),
     [
-        ({"mesh": {"data": 3}}, "multiply to 3 chips"),
+        ({"mesh": {"data": 3}}, "make the products equal"),
         ({"mesh": {"data": 1, "model": 16}}, "KV heads are not divisible"),
         ({"mesh": {"data": 16}, "changes": {"global_batch": 16}}, "keep the global batch"),
         ({"mesh": {"data": 16}, "changes": {"precision": "fp8"}}, "does not change precision"),

@@ -50,7 +50,7 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_writt
 @pytest.mark.parametrize(
     ("ici", "changes", "rule"),
     [
-        ({"data": 8}, {}, "multiply to 8 chips"),
+        ({"data": 8}, {}, "chips per slice; make the products equal"),
         ({"model": 16}, {}, "KV heads are not divisible"),
         ({"data": 16}, {"global_batch": 16}, "global batch"),
         ({"data": 16}, {"remat": "none", "weight_sharding": "none"}, "GB are usable"),

@@ -291,7 +291,7 @@ def case_of(bench: Pricer, plan: Plan, item: ProposalPlan) -> Case:
     mesh = Mesh(tuple(item.mesh["ici"].items()), tuple(item.mesh["dcn"].items()), bench.config.mesh.axis_roles)
     return Case(
         item.rank, item.kind, bench.config, bench.diagnosis, bench.observed, plan.baseline, mesh, item.changes,
-        item.predicted, faster=item.confidence, keeping=0.5, exposed_s=0.0, utility=0.0, missing=(),
+        item.predicted, faster=item.confidence, runs=1.0, keeping=0.5, exposed_s=0.0, utility=0.0, missing=(),
     )  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def search(bench: Workbench, asked: SearchArguments) -> Result:
             mesh_text(item.mesh), item.changes, number_of(bench, item),
             place=None if item.keeps and broken else next(places), is_current=item.keeps or None,
             **{**predicted(item.predicted), "not_known": ()},
-            runs_and_faster_probability=None if item.keeps else claimed(item.faster, unknown),
+            runs_and_faster_probability=None if item.keeps else float(claimed(item.faster, unknown)),
             headroom_bytes=item.memory_headroom_bytes,
             terms_s=dict(item.predicted.breakdown_s) if asked.each_mesh and number < WITH_TERMS else {},
             violations=[broken_rule(each.rule, each.reason) for each in broken] if item.keeps else [],
