@@ -7,7 +7,7 @@ mesh alone is computed once per mesh.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise, product
 from math import comb, prod
@@ -48,17 +48,13 @@ class SearchBounds:
 
     axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
     mixture, `pipeline` on GPUs, where it lacks them).  dcn_axes: axes across slices to vary too, None to keep the
-    configuration's sizes there.  fixed, at_most: sizes by ICI axis.  global_batches, remats, weight_shardings: values
-    to try beside each other.
+    configuration's sizes there.  global_batches, remats: values to try beside each other.
     """
 
     axes: tuple[str, ...] | None = None
     dcn_axes: tuple[str, ...] | None = None
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    at_most: Mapping[str, int] = field(default_factory=dict)
     global_batches: tuple[int, ...] | None = None
     remats: tuple[str, ...] | None = None
-    weight_shardings: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -247,13 +243,13 @@ def insert_axis(names: list[str], axis: str, mesh: Mesh) -> None:
 
 
 def build_space(config: ExperimentConfig, constraints: SearchBounds | None = None) -> Space:
-    """All candidates of a search.  Raises ConfigError for an axis without a role or a size that cannot be had."""
+    """All candidates of a search.  Raises ConfigError for an axis without a role or too many candidates."""
     rules = constraints or SearchBounds()
     axes = rules.axes or both_orders(default_axes(config), config.mesh)
     for axis in (*axes, *(rules.dcn_axes or ())):
         if config.mesh.role(axis) not in CANONICAL_ROLES:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
-    asked = {"global_batch": rules.global_batches, "remat": rules.remats, "weight_sharding": rules.weight_shardings}
+    asked = {"global_batch": rules.global_batches, "remat": rules.remats}
     tried = {key: values for key, values in asked.items() if values}
     changes = tuple(dict(zip(tried, values, strict=True)) for values in product(*tried.values()))
     count = count_factorisations(config.hardware.chips_per_slice, len(axes)) * len(changes)
@@ -264,12 +260,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
             "mesh.ici", f"{len(axes)} axes over these chips make {large(count)} candidates; name fewer axes with --axes"
         )
     sizes = factorisations(config.hardware.chips_per_slice, len(axes))
-    keep = np.ones(len(sizes), dtype=bool)
-    for axis, size in rules.fixed.items():
-        keep &= sizes[:, _columns(axes, axis)].prod(axis=1) == size
-    for axis, size in rules.at_most.items():
-        keep &= sizes[:, _columns(axes, axis)].prod(axis=1) <= size
-    keep &= _in_one_order(config, axes, sizes)
+    keep = _in_one_order(config, axes, sizes)
     if rules.axes is None or "replica" not in rules.axes:
         keep &= _replicas_of_domains(config, axes, sizes)
     if rules.axes is None:  # axes that the user named are what the program has
@@ -283,12 +274,6 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     ways = len(across)
     across = np.tile(across, (len(sizes), 1))
     return Space(config, axes, np.repeat(sizes, ways, axis=0), dcn_axes, across, changes)
-
-
-def _columns(axes: Sequence[str], axis: str) -> list[int]:
-    if axis not in axes:
-        raise ConfigError(f"axes.{axis}", f"is not searched; the axes are {' '.join(dict.fromkeys(axes))}")
-    return [number for number, name in enumerate(axes) if name == axis]
 
 
 def _in_one_order(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:
