@@ -128,7 +128,7 @@ def measure(
             f"kernels of unknown kind take {of_time} of the time, so that no collective by name says nothing"
         )
     kpis["communication"] = communication
-    infeed = total_share(op for op in ops if op.family == "input")
+    infeed = min(1.0, total_share(op for op in ops if op.family == "input"))
     kpis["input"] = (
         stated.get("input") if stated.get("input") is not None else (infeed if complete and infeed else None)
     )
