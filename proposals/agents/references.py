@@ -128,16 +128,18 @@ def _without_second_units(parts: Sequence[str | Value]) -> list[str | Value]:
 
 
 def _told_apart(parts: Sequence[str | Value]) -> list[str | Value]:
-    """Return the parts with more digits, up to four, of numbers that differ and would be printed the same."""
-    for digits in (3, 4):
-        shown: dict[str, set[str]] = {}
-        numbers = [part for part in parts if isinstance(part, Value) and not isinstance(part.value, str)]
-        for part in numbers:
-            shown.setdefault(part.number, set()).add(f"{part.value:.4g}")
-        parts = [
-            replace(part, digits=digits) if part in numbers and len(shown[part.number]) > 1 else part for part in parts
-        ]
-    return list(parts)
+    """Return the parts with three digits for numbers within 5 % of another one of their unit, four within 0.5 %."""
+    numbers = [part for part in parts if isinstance(part, Value) and not isinstance(part.value, str)]
+    near: dict[tuple[str, float | str], float] = {}
+    ordered = sorted({(part.unit, float(part.value)) for part in numbers})
+    for low, high in pairwise(ordered):
+        gap = (high[1] - low[1]) / max(abs(low[1]), abs(high[1])) if low[0] == high[0] else 1.0
+        near |= {each: min(gap, near.get(each, 1.0)) for each in (low, high)}
+    gaps = [near.get((part.unit, part.value), 1.0) if isinstance(part, Value) else 1.0 for part in parts]
+    return [
+        replace(part, digits=3 if gap >= 0.005 else 4) if isinstance(part, Value) and gap < 0.05 else part
+        for part, gap in zip(parts, gaps, strict=True)
+    ]
 
 
 def without_sentences(template: str, complaints: Sequence[Complaint]) -> tuple[str, int]:

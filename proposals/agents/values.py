@@ -198,7 +198,8 @@ def _named(operand: Operand) -> str:
 def _inside(operand: Operand, operator: str) -> str:
     if not isinstance(operand, Value):
         return _named(operand)
-    return f"({operand.formula})" if operand.formula and operator != "+" else operand.formula or operand.number
+    shown = replace(operand, digits=max(operand.digits, 3)).number
+    return f"({operand.formula})" if operand.formula and operator != "+" else operand.formula or shown
 
 
 def _unit_of(operand: Operand) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil, gcd, prod
+from math import ceil, prod
 from typing import Any
 
 from pydantic import Field
@@ -159,7 +159,7 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
     """Return hardware with a number of chips: the most nearly square slice, several slices beyond a pod; NVLink domains
     on GPUs.  Raises ConfigError if no such hardware exists."""
     if chip.nvlink_domain:
-        domain = gcd(chips, chip.nvlink_domain)
+        domain = max(size for size in range(1, chip.nvlink_domain + 1) if chips % size == 0)
         return Hardware(chip.name, (domain, chips // domain))
     pod = prod(chip.pod) if chip.pod else chips
     slices = max(1, ceil(chips / pod))
