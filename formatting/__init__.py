@@ -82,7 +82,9 @@ def duration(value: float) -> str:
 
 
 def dollars(value: float) -> str:
-    """Money with as many digits as it needs: `$0.07`, `$0.00042`."""
+    """Return money with as many digits as it needs: `$0.07`, `$0.00042`, `$12,500,000`."""
+    if value >= 1000:
+        return f"${number(float(f'{value:.3g}'))}"
     return f"${number(value, 2)}" if value >= 0.01 or value == 0 else f"${significant(value, 2)}"
 
 

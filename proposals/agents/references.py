@@ -61,9 +61,6 @@ class Rendered:
         """As plain text, for the command line, REST and MCP."""
         return "".join(part if isinstance(part, str) else part.text for part in self.parts)
 
-    def __str__(self) -> str:
-        return self.plain
-
     @property
     def values(self) -> tuple[Value, ...]:
         return tuple(part for part in self.parts if isinstance(part, Value))
@@ -131,14 +128,14 @@ def _told_apart(parts: Sequence[str | Value]) -> list[str | Value]:
     """Return the parts with three digits for numbers within 5 % of another one of their unit, four within 0.5 %."""
     numbers = [part for part in parts if isinstance(part, Value) and not isinstance(part.value, str)]
     near: dict[tuple[str, float | str], float] = {}
-    ordered = sorted({(part.unit, float(part.value)) for part in numbers})
-    for low, high in pairwise(ordered):
+    for low, high in pairwise(sorted({(part.unit, float(part.value)) for part in numbers})):
         gap = (high[1] - low[1]) / max(abs(low[1]), abs(high[1])) if low[0] == high[0] else 1.0
         near |= {each: min(gap, near.get(each, 1.0)) for each in (low, high)}
-    gaps = [near.get((part.unit, part.value), 1.0) if isinstance(part, Value) else 1.0 for part in parts]
     return [
-        replace(part, digits=3 if gap >= 0.005 else 4) if isinstance(part, Value) and gap < 0.05 else part
-        for part, gap in zip(parts, gaps, strict=True)
+        replace(part, digits=3 if gap >= 0.005 else 4)
+        if isinstance(part, Value) and (gap := near.get((part.unit, part.value), 1.0)) < 0.05
+        else part
+        for part in parts
     ]
 
 
