@@ -327,7 +327,6 @@ DIALOGUE = (
     stores(ENGINEER, "/answers/{answer}/offers/0/add/"),
     stores(ENGINEER, "/held/{held}/release/"),
     stores(ENGINEER, "/api/threads/", experiment="{undecided}"),
-    Row("patch", "/api/threads/{thread}/", ENGINEER, {"title": "Another name"}, stores=True),
     deletes(ADMINISTRATOR, "/api/threads/{thread}/", also="author"),
     stores(ENGINEER, "/api/threads/{thread}/messages/", text="Why not model 1?"),
     stores(ENGINEER, "/api/threads/{thread}/propose/"),
