@@ -29,7 +29,7 @@ from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25
 #: Experiments that wait for this person, shown on the first page; all are counted.
-DUE_SHOWN = 8
+DUE_SHOWN = 20
 #: Experiments that can be looked at together.
 PICKED = 50
 #: What of the list's address a saved view keeps.

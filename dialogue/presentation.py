@@ -33,8 +33,6 @@ from proposals.services import context, plans
 
 #: Characters of a tool's arguments beside its name.
 SHOWN_ARGUMENTS = 60
-#: Steps that stand before an answer one by one.
-MOST_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -60,11 +58,6 @@ class Row:
     @property
     def is_open(self) -> bool:
         return self.message.status in asking.OPEN
-
-    @property
-    def folded(self) -> bool:
-        """Whether there are so many steps that they would bury the answer."""
-        return not self.is_open and len(self.steps) > MOST_STEPS
 
 
 def row(message: Message, plan: PlanRecord | None = None, is_last: bool = False) -> Row:

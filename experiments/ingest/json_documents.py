@@ -82,7 +82,8 @@ def pieces(document: Any, file: str) -> list[Piece]:
         raise IngestError(
             f"{file} looks like an experiment's configuration, not a profile.", "Give it as the configuration.", file
         )
-    raise NothingKnown(f"{file} is not an XProf export: it contains no KPIs and no ops.", ACCEPTED, file)
+    said = f"{file} is JSON, but no profile that is read: it contains no KPIs, ops or events of one."
+    raise NothingKnown(said, ACCEPTED, file)
 
 
 def _configures(document: Any) -> bool:

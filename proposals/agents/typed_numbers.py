@@ -55,7 +55,7 @@ _COUNTED = re.compile(
 #: Whole numbers below this may be ordinals of what is before the reader, and are with one of these words before them.
 _FEW = 10
 _ORDINAL = re.compile(
-    r"\b(proposal|finding|step|core|rank|stage|layer|row|host|chip|device|option|point|item|number|slot)s?"
+    r"\b(proposal|finding|step|core|stage|layer|row|host|chip|device|option|point|item|number|slot)s?"
     r"((?: #?\d\b(?![.%\d])(?:,|,? and|,? or|,? to)?)+)",
     re.IGNORECASE,
 )
@@ -115,7 +115,12 @@ class Typed:
             text = text[:start] + " " * (end - start) + text[end:]
         text = re.sub(r"(?<=\d)×(?=\d)", "x", text)
         code = [match.span() for match in _CODE.finditer(text)]
-        text = _CODE.sub(lambda match: _blank(match) if self._is_said(match[0]) else match[0], text)
+        for match in _CODE.finditer(text):
+            said = match[0].strip("`")
+            if node := self._said(said):
+                text = text[: match.start()] + _blank(match) + text[match.end() :]
+                if isinstance(node, Node) and match[0] == f"`{said}`":
+                    yield match.start() + 1, match.end() - 1, _bound(said, node)
         text = _COUNTED.sub(_blank, text)
         for pattern, bound in ((_MESH, self._mesh), (_ORDINAL, self._ordinal)):
             for match in pattern.finditer(text):
@@ -144,14 +149,15 @@ class Typed:
         known = [node for mesh, node in self._meshes if all(mesh.get(axis, 1) == size for axis, size in sizes.items())]
         if not known:
             return [(*match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}.")]
-        node = known[0]
-        is_bound = node is not None and "`" not in said
-        return [(match.start(), match.start() + len(said), _bound(said, node))] if node and is_bound else []
+        node = known[0] if "`" not in said else None
+        return [(match.start(), match.start() + len(said), _bound(said, node))] if node else []
 
     def _ordinal(self, match: re.Match[str], _: Sequence[tuple[int, int]]) -> list[Found] | None:
         """Return the proposals or findings that are named by their numbers; nothing of other ordinals."""
         noun, numbers = match[1].casefold(), re.finditer(r"\d", match[2])
         places = [(match.start(2) + each.start(), self._subjects.get(f"{noun} {each[0]}"), each[0]) for each in numbers]
+        if noun in ("proposal", "finding") and f"{noun} 1" in self._subjects and not all(node for _, node, _ in places):
+            return [(*match.span(), f"“{match[0]}” is no {noun} of this run.")]
         return [(start, start + 1, _bound(digit, node)) for start, node, digit in places if node]
 
     def _value(self, word: re.Match[str]) -> Value | bool:
@@ -162,7 +168,7 @@ class Typed:
         if word[0].casefold() in load_chips() or _OP.fullmatch(word[0]):
             return False
         if _RELEASE.fullmatch(word[0]):
-            return any(word[0] in said for said in self._small)
+            return any(word[0] in said for said, _ in self._small)
         number = _NUMBER.match(text, word.start())
         end = max(word.end(), number.end()) if number else word.end()
         unit = _UNIT.match(text, end)
@@ -189,15 +195,16 @@ class Typed:
             return _bound(number[0], node)
         return values[0] < _FEW and not beside & self._counted
 
-    def _is_said(self, code: str) -> bool:
-        """Return True for a piece of a result's text, word for word; shortened at its end where it ends in …"""
-        said = code.strip("`").strip().casefold().partition("…")[0]
+    def _said(self, code: str) -> Node | bool:
+        """Return the place of a piece of a text, shortened where it ends in …; True where the conversation has it."""
+        said = code.strip().casefold().partition("…")[0]
         number = _NUMBER.match(said)
         if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
             return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
         is_setting = any(_AXIS.sub("", key) in _SETTINGS for key, _ in _written(said))
-        return is_text and not is_setting and any(said in text for text in self._small)
+        places = (node or True for text, node in self._small if said in text)
+        return is_text and not is_setting and next(places, False)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
@@ -228,8 +235,8 @@ class Typed:
         )  # fmt: skip
 
     @cached_property
-    def _small(self) -> tuple[str, ...]:
-        return tuple(text.casefold() for text, _ in self._texts)
+    def _small(self) -> tuple[tuple[str, Node | None], ...]:
+        return tuple((text.casefold(), node) for text, node in self._texts)
 
     @cached_property
     def _names(self) -> frozenset[str]:

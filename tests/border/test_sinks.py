@@ -92,7 +92,8 @@ def test_bundle_stays_in_its_folder(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", ['http://x"; touch pwned; "', "http://$(touch pwned)", "http://`touch pwned`", "x'"])
 def test_address_of_the_server_is_text_in_the_script(server: str, tmp_path: Path) -> None:
-    script = bundles._script(Launch(pk=1, tool="trial", server=server, repeats=1, steps=1), ArmRun.Arm.TRIAL, "true")
+    launch = Launch(pk=1, tool="trial", server=server, repeats=1, steps=1)
+    script = bundles.scripts(launch, ArmRun.Arm.TRIAL, "true")["run.sh"]
     export = next(line for line in script.splitlines() if line.startswith("export ASAP_URL"))
     shown = subprocess.run(
         ["bash", "-c", f'{export}\nprintf %s "$ASAP_URL"'], cwd=tmp_path, capture_output=True, text=True

@@ -19,10 +19,11 @@ from proposals.proposer.pricer import Pricer
     ("key", "model", "at_least"),
     [
         *[(f"asap-experiment-{n}", model, 0.5) for n in (1, 3) for model in (None, {"name": "llama3.1-405b"})],
-        # Of what was recorded on a CPU the model of the configured chip explains next to nothing.  Two fifths and
-        # more of the time of the recomputed ops are collectives, which may not go.
-        ("cpu-data8", None, 0.4),
-        ("cpu-data2-seq2-model2", None, 0.4),
+        # Of what was recorded on a CPU the model of the configured chip explains next to nothing, and what limits its
+        # elementwise ops is not known.  Two fifths and more of the time of the recomputed ops are collectives, which
+        # may not go.
+        ("cpu-data8", None, 0.25),
+        ("cpu-data2-seq2-model2", None, 0.25),
     ],
 )
 def test_what_was_recomputed_is_saved_and_no_more(key, model, at_least):

@@ -59,7 +59,10 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
     What also crosses slices waits for DCN, on whatever axes it runs inside a slice.
     """
     ops = facts.where(lambda op: bool(op.collective) and not op.over_dcn and "model" in facts.roles(op))
-    name, size = facts.axis_of("model") or "model", facts.axis_size("model")
+    # Of several axes with the role, the one that carries most.
+    used = [axis for op in ops for axis in op.axes if facts.role_of(axis) == "model"]
+    busiest = max(used, key=lambda axis: total_exposed(op for op in ops if axis in op.axes), default=None)
+    name, size = busiest or facts.axis_of("model") or "model", facts.axis_size("model")
     more = bandwidth_text(ops)
     # Tensor parallelism is bound by the links where Y > F × W_ici ÷ C (book 5.2), per torus axis.
     width = largest_width(facts)

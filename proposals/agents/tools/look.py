@@ -144,10 +144,9 @@ def _figure(bench: Workbench, name: str) -> Result:
         raise ToolError(f"There is no KPI {name[:60]!r}.{did_you_mean(name, kpis)} There are {', '.join(kpis)}.")
     term, label = glossary.by_key().get(key), kpi_name(key)
     evidence = [item for item in dict.fromkeys(diagnosis.cited) if label.lower().split()[0] in item.label.lower()]
-    is_time = key == "step_time_s"
-    measured = diagnosis.basis == PROFILE or (is_time and diagnosis.basis != MODEL)
+    measured = diagnosis.basis == PROFILE or (key in ("step_time_s", "mfu") and diagnosis.basis != MODEL)
     return Result(
-        label=label, value=kpis[key], unit="s" if is_time else "share",
+        label=label, value=kpis[key], unit="s" if key == "step_time_s" else "share",
         origin="measured" if measured else "predicted", meaning=term.meaning if term else "",
         formula=diagnosis.mfu_convention if key == "mfu" else term.formula if term else "",
         why_absent=diagnosis.not_measured.get(key, ""), _about=about(href=f"kpi:{key}"),
@@ -326,12 +325,13 @@ def proposed(bench: Workbench, state: ProposalState, whole: bool) -> Result:
     item = state.proposal
     more: dict[str, Any] = {"reasons": item.reasoning[: None if whole else 1]}
     if whole:
+        before = "measured" if bench.diagnosis.basis == PROFILE else "predicted"
         more |= {
             "trade_offs": item.trade_offs, "raises_confidence": item.raises, "lowers_confidence": item.lowers,
             "citations": [taken(each, "key title supports") for each in item.citations],
             "communication": [
                 taken(each, "moves before_s after_s", axes=(axes := "+".join(each.axes) or "dcn"),
-                      _about=about("predicted", f"exposed on {axes}"))
+                      _about=about("predicted", f"exposed on {axes}", before_s=before))
                 for each in item.communication
             ],
         }  # fmt: skip
