@@ -116,7 +116,7 @@ def _check_verdict(diagnosis: Diagnosis) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(profiles(), configs())
 def test_no_finding_contradicts_an_arbitrary_profile(made: StepProfile, run: ExperimentConfig | None) -> None:
     check(diagnose(made, run), made, run)

@@ -111,7 +111,7 @@ def pipeline_bubble(facts: Facts) -> Iterator[Claim]:
             and (op.collective.tensor == "activations between stages" or op.collective.kind == "send/recv")
         )
     )
-    seen = idle + total_exposed(waits)
+    seen = min(1.0, idle + total_exposed(waits))
     if seen < WORTH_SAYING:  # a bubble that the schedule promises and nobody measured is none
         return
     formula, source = "(p − 1) ÷ (v·m + p − 1)", "configuration; scaling book 5.5"
