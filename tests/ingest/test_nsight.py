@@ -113,6 +113,21 @@ def test_a_view_in_place_of_a_table_is_never_run(tmp_path: Path) -> None:
     assert {op.category for op in profile.ops} == {"copy host to device"}
 
 
+def test_a_graph_that_is_recorded_as_a_whole_is_work_of_the_device(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    export.kernel("fill", 0, 1_000, 0)
+    export.run(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, "
+        "correlationId INTEGER, globalPid INTEGER, graphId INTEGER)"
+    )
+    for number in range(3):
+        row = (1_000 + 100_000 * number, 98_000 + 100_000 * number, 0, 7, 90 + number, PROCESS, 4)
+        export.run("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+    profile = read_profile([export.save()])
+    assert profile.kpis["duty_cycle"] == pytest.approx(292 / 298, abs=1e-3)
+    assert max(profile.ops, key=lambda op: op.self_time_s).name == "CUDA graph 4, recorded as a whole"
+
+
 def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> None:
     path = iterations(tmp_path / "run.sqlite")
     database = sqlite3.connect(path)

@@ -130,6 +130,7 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
     common = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
     tables = (
         ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName")),
+        ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId", "graphId")),  # without --cuda-graph-trace=node
         ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind", "bytes")),
         ("CUPTI_ACTIVITY_KIND_MEMSET", FILL, ("bytes", "bytes")),
     )
@@ -141,7 +142,9 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
             if times is None:
                 continue
             moved = -1
-            if what == KERNEL:
+            if table == "CUPTI_ACTIVITY_KIND_GRAPH_TRACE":
+                called = f"CUDA graph {first}, recorded as a whole"
+            elif what == KERNEL:
                 called = strings.get(first) or strings.get(second) or "unnamed kernel"
             else:
                 called = _COPIES.get(first, "Memcpy") if what == COPY else "Memset"
