@@ -15,7 +15,7 @@ Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What a model charges, as an operator writes it: USD per million tokens."""
+    """Hold the price of a model, as an operator writes it: USD per million tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

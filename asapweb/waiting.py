@@ -20,7 +20,7 @@ def with_review_state(experiments: QuerySet[Experiment]) -> QuerySet[Experiment]
 
 
 def waiting(membership: Membership) -> QuerySet[Experiment]:
-    """The team's experiments in which this member can do the next step, the longest waiting first."""
+    """Return the team's experiments in which this member can do the next step, the longest waiting first."""
     due = Q(pk__in=[])
     if membership.may(Role.ENGINEER):
         due |= Q(state__in=[RunStatus.FAILED, RunStatus.CONFIGURING])

@@ -1,4 +1,4 @@
-"""What a member does in a dialogue: ask, stop, ask again, take back, add, propose, delete."""
+"""Take a member's actions in a dialogue: ask, stop, ask again, take back, add, propose, delete."""
 
 from __future__ import annotations
 

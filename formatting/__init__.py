@@ -112,6 +112,16 @@ def probability(value: float) -> Quantity:
     return Quantity(str(min(max(percent, 1), 99) if 0 < value < 1 else percent), "%")
 
 
+#: The ends of what is stated of a chance.
+LEAST_CHANCE, MOST_CHANCE = 0.02, 0.95
+
+
+def chance(value: float) -> Quantity:
+    """Return a stated probability, `≥ 95 %` or `≤ 2 %` at the ends of what is stated."""
+    bound = "≥ " if value >= MOST_CHANCE else "≤ " if value <= LEAST_CHANCE else ""
+    return Quantity(f"{bound}{probability(value).number}", "%")
+
+
 def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
     size = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 MB is 1.00 GB, not 1,000 MB
     for prefix, factor in _SI_PREFIXES:
@@ -121,15 +131,15 @@ def _prefixed(value: float, suffix: str, digits: int = 3) -> Quantity:
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> Quantity:
-    """By unit: `s`, `share`, `probability`, `bytes`, `bytes_per_s`, `flops_per_s`, `count`, `speedup` or none."""
+    """Return a value by its unit: one of the cases below, or a plain number of so many digits."""
     if unit == "s":
         return seconds(value, digits=digits)
     if unit == "share":
         return share(value, digits)
     if unit == "speedup":
         return Quantity(number(value, 2) if 0.1 <= abs(value) < 10 else significant(value), TIMES)
-    if unit == "probability":
-        return probability(value)
+    if unit in ("probability", "chance"):
+        return probability(value) if unit == "probability" else chance(value)
     if unit in _SUFFIXES:
         return _prefixed(value, _SUFFIXES[unit], digits)
     if unit in ("count", "") and float(value).is_integer():

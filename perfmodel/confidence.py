@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from formatting import LEAST_CHANCE, MOST_CHANCE
 from perfmodel import reading
 from perfmodel.arrays import Floats, special
 from perfmodel.step_time import Z80
@@ -23,8 +24,6 @@ from perfmodel.step_time import Z80
 #: step only waits longer: half where much of the step waits for input, less the less it does, since a pipeline that is
 #: slower than the step leaves a stall of any size.
 INPUT_SETS_PACE, INPUT_STALL = 0.5, 0.05
-#: The ends of what is stated.
-LEAST, MOST = 0.02, 0.95
 #: An own pair further off than so many scales counts as one that is: one odd run must not decide.
 FURTHEST = 3.0
 
@@ -36,7 +35,7 @@ def input_sets_pace(share: float) -> float:
 
 def claimed(probability: npt.ArrayLike, scaled: bool) -> Floats:
     """What is said of a probability.  scaled: terms of the current configuration were scaled, not computed."""
-    return np.clip(np.asarray(probability, dtype=np.float64), LEAST, 0.9 if scaled else MOST)
+    return np.clip(np.asarray(probability, dtype=np.float64), LEAST_CHANCE, 0.9 if scaled else MOST_CHANCE)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _one(item: dict[str, Any], title: str) -> list[str]:
     lines += [f"   ! {rule['rule']}: {rule['reason']}" for rule in item["violations"]]
     keeps = item["kind"] == "keep" or (item["kind"] == "own" and item["title"] == "Keep the current configuration")
     what = "that no change gains 1 % or more" if keeps else "that the step gets faster per token"
-    lines.append(f"   confidence {formatting.probability(item['confidence'])} {what}")
+    lines.append(f"   confidence {formatting.chance(item['confidence'])} {what}")
     lines += [f"   {text}" for text in (item["reasoning"], *item["expected_impact"])]
     lines += [f"   - {text}" for text in item["trade_offs"]]
     return lines + [_cited(cite) for cite in item["citations"]]

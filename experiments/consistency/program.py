@@ -1,4 +1,4 @@
-"""What the program does beside its shapes: how many layers, what it recomputes, in which precision."""
+"""Infer layers, recomputation and precision of the program."""
 
 from __future__ import annotations
 

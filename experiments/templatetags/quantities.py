@@ -16,7 +16,6 @@ from django.utils.safestring import SafeString, mark_safe
 
 import formatting
 from experiments.sentences import Value, spans_of, values
-from perfmodel.confidence import LEAST, MOST
 
 register = template.Library()
 
@@ -89,13 +88,6 @@ def quantity(value: float | None, unit: str) -> str:
 def by_origin(value: float | None, unit: str, origin: str) -> str:
     """`{% by_origin side.time_s "s" side.origin %}`: with the digits that its origin allows."""
     return "–" if value is None else str(formatting.by_origin(float(value), unit, origin))
-
-
-@register.filter
-def chance(value: float) -> str:
-    """Return a stated probability, `≥ 95 %` or `≤ 2 %` at the ends of what is stated."""
-    bound = "≥ " if value >= MOST else "≤ " if value <= LEAST else ""
-    return f"{bound}{formatting.probability(value)}"
 
 
 @register.filter

@@ -45,7 +45,7 @@ def provenance_badge(record: Any) -> SafeString:
 
 @register.simple_tag
 def effect(record: Any, bar: bool = False) -> SafeString:
-    """The speed-up, with where it comes from as its title, and as a bar; why there is none otherwise."""
+    """Return the speed-up with its source as a tooltip, and as a bar; why there is none otherwise."""
     if record.speedup is None:
         words = "did not run" if record.outcome == "failed" else "no figure"
         return format_html('<span class="faint">{}</span>', words)

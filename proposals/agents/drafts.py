@@ -87,7 +87,7 @@ def look(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of an answer, printed.  results: that its references lead to."""
+    """Hold a printed line of an answer.  results: that its references lead to."""
 
     text: str
     results: tuple[str, ...] = ()

@@ -109,7 +109,7 @@ class Node:
 
     @property
     def named(self) -> str:
-        """What it is: the subject of its row, and the words of its keys."""
+        """Return what it is of: the subject of its row, and the words of its keys."""
         return " · ".join(part for part in (self.subject, " ".join(self.words)) if part)
 
     def value(self) -> Value:

@@ -35,7 +35,7 @@ KEYS: Mapping[str, Is] = {
     "speedup_high95": Is("upper end of the 95 % interval of the speed-up"),
     "speedup": Is("speed-up per token", "speedup"), "over_this": Is("speed-up per token over it", "speedup"),
     "expected_here": Is("expected speed-up here", "speedup", "predicted"),
-    "runs_and_faster_probability": Is("chance that it runs and is faster per token"),
+    "runs_and_faster_probability": Is("chance that it runs and is faster per token", "chance"),
     "confidence_share": Is("confidence", "probability"), "spread": Is("spread from run to run", "share"),
     "memory_bytes": Is("memory per chip", origin="predicted"),
     "headroom_bytes": Is("memory per chip left", origin="predicted"),

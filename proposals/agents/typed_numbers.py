@@ -220,7 +220,7 @@ class Typed:
 
     @cached_property
     def _nodes(self) -> tuple[Node, ...]:
-        """Everything in results and arguments."""
+        """Return everything in results and arguments."""
         calls = Node(list(self.arguments), _CALLS, origin="stated")
         whole = (*(Node.of(result, name) for name, result in self.results.items()), calls)
         return tuple(node for each in whole for node in _nodes(each))
@@ -248,7 +248,7 @@ class Typed:
 
     @cached_property
     def _counts(self) -> Mapping[float, list[tuple[frozenset[str], Node]]]:
-        """What whole numbers count: the words of their keys, and those beside them in texts of results."""
+        """Map whole numbers to what they count: words of their keys, or next to them in texts of results."""
         counts: dict[float, list[tuple[frozenset[str], Node]]] = {}
         for node in self._nodes:
             if type(node.item) is int and node.unit in ("", "count", "tokens"):
@@ -270,7 +270,7 @@ class Typed:
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:
-        """The first place of each row that says what it is, `proposal 2`."""
+        """Map what rows say that they are, `proposal 2`, to their first place."""
         return {node.subject: node for node in reversed(self._nodes) if node.subject}
 
     @cached_property

@@ -17,7 +17,7 @@ from formatting import MINUS, Quantity
 ORIGINS = ("measured", "computed", "stated", "predicted")
 Origin = Literal["measured", "computed", "stated", "predicted"]
 #: Units that are numbers without a dimension; they differ in how they are printed.
-_PURE = frozenset(("", "share", "probability", "speedup", "count"))
+_PURE = frozenset(("", "share", "probability", "chance", "speedup", "count"))
 _PLURAL = {"byte": "bytes", "token": "tokens"}
 _SYMBOLS = {"s": "s", "bytes": "B", "flops": "FLOP", "tokens": "tokens", "usd": "$"}
 _SUFFIX = re.compile(
@@ -223,7 +223,7 @@ def _combined_unit(operator: str, one: Operand, other: Operand) -> str:
         powers[name] = powers.get(name, 0) + (power if operator == "*" else -power)
     if any(powers.values()):
         return _unit(powers)
-    shares = [_unit_of(part) for part in (one, other) if _unit_of(part) in ("share", "probability")]
+    shares = [_unit_of(part) for part in (one, other) if _unit_of(part) in ("share", "probability", "chance")]
     return shares[0] if shares and (operator == "*" or not isinstance(other, Value)) else ""
 
 

@@ -136,7 +136,7 @@ class Case:
         return float(self.changes.get("global_batch", batch) / batch)
 
     def falls(self, *parts: str) -> bool:
-        """Whether these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per
+        """Return True if these parts of the step (`ici` on all axes) are predicted to fall by a tenth in sum, per
         token."""
         before, after = (
             sum(seconds for name, seconds in side.breakdown_s.items() if name.partition(":")[0] in parts)
