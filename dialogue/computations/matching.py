@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -39,8 +40,8 @@ COMMON = frozenset((
     "you", "your", "run",
 ))  # fmt: skip
 #: What a computation must score to be shown, and what counts towards it beside the nearness of its questions: a named
-#: argument, a word of its own, a configuration for its price.
-LEAST, NAMED, WORD, SETTINGS = 0.45, 0.2, 0.02, 0.3
+#: argument, a word of its title, a configuration for its price.
+LEAST, NAMED, WORD, SETTINGS = 0.7, 0.2, 0.03, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
@@ -65,6 +66,8 @@ _AMOUNTS = {
 _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 #: Ops, longest first, whose kind a text may name.
 KINDS = 40
+#: Computations of a configuration.
+OF_SETTINGS = ("price", "fits", "why_not", "around")
 _BY_KEY = {item.key: item for item in TABLE}
 _WORD = re.compile(r"[a-z0-9](?:[a-z0-9_.-]|\+(?=[a-z]))*")
 
@@ -129,7 +132,7 @@ def matches(bench: Workbench, text: str) -> list[Match]:
             there: dict[str, Any] = {"chips": [int(counts[0])]} if counts else {}
             there |= {"mesh": asked[0].sizes, "changes": dict(asked[0].changes)} if asked else {}
             given |= {key: value for key, value in there.items() if value}
-        near_it = near[of.key] + NAMED * named + WORD * score(words, (of.title, 3.0), (" ".join(ASKED[of.key]), 2.0))
+        near_it = near[of.key] + NAMED * named + WORD * score(words, (of.title, 2.0))
         own = [match for match in priced if match.computation is of]
         if own:
             near_it += share + (SETTINGS if of.key == "price" else 0.0)
@@ -141,15 +144,12 @@ def matches(bench: Workbench, text: str) -> list[Match]:
 
 
 def nearness(text: str) -> Mapping[str, float]:
-    """Return by computation how near its title and questions are to a text: cosines, the nearest and the mean added, as
-    the mean over the text and its clauses (-1 to 2)."""
+    """Return by computation how near the nearest of its title and questions is to a text: twice the cosine, as the mean
+    over the text and its clauses (-2 to 2)."""
     clauses = [part for part in _CLAUSES.split(text[:SEARCHED].strip()) if len(part) > CLAUSE]
     keys, questions = _questions()
     cosines = MiniLM().embed([text[:SEARCHED], *clauses]) @ questions.T
-    return {
-        key: float((cosines[:, places].max(axis=1) + cosines[:, places].mean(axis=1)).mean())
-        for key, places in keys.items()
-    }
+    return {key: 2.0 * float(cosines[:, places].max(axis=1).mean()) for key, places in keys.items()}
 
 
 def questions() -> Mapping[str, Sequence[str]]:
@@ -186,7 +186,7 @@ def _of_settings(bench: Workbench, settings: Settings, on: int) -> list[Match]:
     if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
         return []
     given = arguments_of(bench.config, of)
-    return [Match(_BY_KEY[key], given) for key in ("price", "fits", "why_not", "around")]
+    return [Match(_BY_KEY[key], given) for key in OF_SETTINGS]
 
 
 def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
@@ -206,6 +206,10 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
             numbers = [int(number) for place in named_by.finditer(text) for number in _DIGITS.findall(place[0])]
             others = {"other": numbers[1]} if of.key == "compare" and len(numbers) > 1 else {}
             return {kind: numbers[0] if numbers else 1, **others}, float(bool(numbers)) + bool(others)
+    if of.key in OF_SETTINGS and (number := _ORDINALS["proposal"].search(text)):
+        with contextlib.suppress(ToolError):
+            priced = proposal(bench, int(_DIGITS.findall(number[0])[0])).proposal
+            return arguments_of(bench.config, priced), 0.0
     if of.arguments is OfSpending:
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)

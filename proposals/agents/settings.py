@@ -46,7 +46,7 @@ VALUE_WORDS = {
 }  # fmt: skip
 _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 #: Words that are a whole setting.
-_ALONE = {"fp8": ("precision", "fp8"), "bf16": ("precision", "bf16"), "zero1": ("weight_sharding", "zero1")}
+_ALONE = {**{name: ("precision", name) for name in PRECISIONS}, "zero1": ("weight_sharding", "zero1")}
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
 #: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
@@ -58,7 +58,10 @@ _PHRASES = (
     (re.compile(r"\b(\d+k)[- ](?:context|sequences?|seq)\b", re.IGNORECASE), r"seq_len \1"),
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
-    (re.compile(r"\b(?:instead of|rather than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
+    (re.compile(r"\b(?:instead of|than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
+)
+_TIMES_NOW = re.compile(
+    r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
 )
 _BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))
 _WITHOUT = frozenset(("no", "without", "off", "w/o", "disable", "drop"))
@@ -92,6 +95,8 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
     rest: list[str] = []
     for phrase, name in _PHRASES:
         text = phrase.sub(name, text)
+    batch = config.training.global_batch
+    text = _TIMES_NOW.sub(lambda found: f"batch {batch * 2 if found[1][0] in 'dDtT' else batch // 2}", text)
     tokens = [part for token in _TOKEN.findall(text) for part in _split(token, config.mesh)]
     while tokens:
         token = tokens.pop(0)
