@@ -95,7 +95,7 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
     rest: list[str] = []
     for phrase, name in _PHRASES:
         text = phrase.sub(name, text)
-    batch = config.training.global_batch
+    batch = config.training.global_batch or 0
     text = _TIMES_NOW.sub(lambda found: f"batch {batch * 2 if found[1][0] in 'dDtT' else batch // 2}", text)
     tokens = [part for token in _TOKEN.findall(text) for part in _split(token, config.mesh)]
     while tokens:
