@@ -19,12 +19,11 @@ from agent.tools import ToolError
 from dialogue.computations.table import TABLE, Computation, OfSpending
 from knowledge.embedding.minilm import MiniLM
 from perfmodel.chips import load_chips
-from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
 from proposals.agents.tools.look import kpi_name
 from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
-from proposals.candidate import Candidate, keeps
+from proposals.candidate import keeps
 
 #: How people ask for each computation.
 ASKED: Mapping[str, list[str]] = tomllib.loads(Path(__file__).with_name("asked.toml").read_text("utf-8"))
@@ -40,8 +39,8 @@ COMMON = frozenset((
     "you", "your", "run",
 ))  # fmt: skip
 #: What a computation must score to be shown, and what counts towards it beside the nearness of its questions: a named
-#: argument, a word of its title, a configuration for its price.
-LEAST, NAMED, WORD, SETTINGS = 0.7, 0.2, 0.03, 0.3
+#: argument, a configuration for its price.
+LEAST, NAMED, SETTINGS = 0.7, 0.2, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
@@ -94,20 +93,15 @@ def telling(words: Sequence[str]) -> list[str]:
 def score(words: Sequence[str], *weighted: tuple[str, float]) -> float:
     """Return how much of the words is in texts, each with its weight: the sum over the words of the best; half where a
     word only begins another, a fifth for common words beside others."""
-    total = 0.0
+    known = [(_WORD.findall(text.lower()), weight) for text, weight in weighted]
     faint = 0.2 if any(word not in COMMON for word in words) else 1.0
-    for word in words:
-        best = 0.0
-        for text, weight in weighted:
-            known = _WORD.findall(text.lower())
-            if word in known:
-                best = max(best, weight)
-            elif len(word) > 2 and any(
-                each.startswith(word) or (len(each) > 4 and word.startswith(each)) for each in known
-            ):
-                best = max(best, weight / 2)
-        total += best * (faint if word in COMMON else 1.0)
-    return total
+    best = ((word, max(weight * _fit(word, among) for among, weight in known)) for word in words)
+    return sum(points * (faint if word in COMMON else 1.0) for word, points in best)
+
+
+def _fit(word: str, among: Sequence[str]) -> float:
+    begins = len(word) > 2 and any(each.startswith(word) or (len(each) > 4 and word.startswith(each)) for each in among)
+    return 1.0 if word in among else begins / 2
 
 
 def matches(bench: Workbench, text: str) -> list[Match]:
@@ -120,7 +114,6 @@ def matches(bench: Workbench, text: str) -> list[Match]:
     priced = [match for settings in asked for match in _of_settings(bench, settings, int(base[1]) if base else 0)]
     words = words_of(text)
     rest = words_of(" ".join(word for settings in asked for word in settings.rest)) if priced else words
-    priced += _variants(bench, rest)
     # Beside few other words a configuration is the question, else a circumstance of it.
     share = 1.0 - len(telling(rest)) / max(len(words), 1) if priced else 0.0
     near = nearness(text)
@@ -132,7 +125,7 @@ def matches(bench: Workbench, text: str) -> list[Match]:
             there: dict[str, Any] = {"chips": [int(counts[0])]} if counts else {}
             there |= {"mesh": asked[0].sizes, "changes": dict(asked[0].changes)} if asked else {}
             given |= {key: value for key, value in there.items() if value}
-        near_it = near[of.key] + NAMED * named + WORD * score(words, (of.title, 2.0))
+        near_it = near[of.key] + NAMED * named
         own = [match for match in priced if match.computation is of]
         if own:
             near_it += share + (SETTINGS if of.key == "price" else 0.0)
@@ -189,16 +182,6 @@ def _of_settings(bench: Workbench, settings: Settings, on: int) -> list[Match]:
     return [Match(_BY_KEY[key], given) for key in OF_SETTINGS]
 
 
-def _variants(bench: Workbench, words: Sequence[str]) -> list[Match]:
-    """The prices of the other values of a setting that is named alone."""
-    training, now = bench.config.training, bench.config.mesh.to_json()
-    for key, values in (("remat", REMAT), ("weight_sharding", SHARDING)):
-        if [SETTING_WORDS.get(word) for word in words] == [key]:
-            options = [Candidate(now, {key: value}) for value in values if value != getattr(training, key)]
-            return [Match(_BY_KEY["price"], arguments_of(bench.config, of)) for of in options]
-    return []
-
-
 def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) -> tuple[dict[str, Any], float]:
     """The arguments of a computation that the words name, and what naming them adds to its score."""
     for kind, named_by in _ORDINALS.items():
@@ -213,9 +196,9 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     if of.arguments is OfSpending:
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)
-    mesh, said = bench.config.mesh, " ".join(words)
-    ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in text.lower()]
-    spoken = {op.name: kind for op in bench.diagnosis.ops[:KINDS] if _is_in(kind := _base(op.name), text)}
+    mesh, said = bench.config.mesh, text.lower()
+    ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in said]
+    spoken = {op.name: kind for op in bench.diagnosis.ops[:KINDS] if len(kind := _base(op.name)) > 5 and kind in said}
     ops = ops or [name for name, kind in spoken.items() if "_" in kind]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in bench.diagnosis.collectives)}
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
@@ -225,7 +208,7 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
         "op": ("op", 3.0, sorted(ops, key=len, reverse=True)),
         "ops": ("words", 2.0, list(spoken.values())),
         "vary": ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
-        "figure": ("number", 0.5, [key for key, name in figures.items() if name.lower() in said]),
+        "figure": ("number", 0.5, [key for key, name in figures.items() if name.lower() in " ".join(words)]),
     }
     field, points, values = named.get(of.key, ("", 0.0, []))
     if of.key == "op" and not values:  # of no op in particular
@@ -245,7 +228,3 @@ def _amount(pattern: re.Pattern[str], text: str) -> float:
 def _base(name: str) -> str:
     """Return the kind of an op by its name: `dynamic-update-slice.33` is a dynamic-update-slice."""
     return re.sub(r"[.\d]+$", "", name).lower()
-
-
-def _is_in(kind: str, text: str) -> bool:
-    return len(kind) > 5 and kind in text.lower()

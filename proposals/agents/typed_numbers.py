@@ -16,7 +16,7 @@ from functools import cached_property
 from math import log10
 
 from formatting.numbers import whole_number
-from perfmodel.chips import load_chips
+from perfmodel.chips import PRECISIONS, load_chips
 from proposals.agents.lookup import Node
 from proposals.agents.settings import ROLE_WORDS, SETTING_WORDS
 from proposals.agents.tool_result import members_of
@@ -48,7 +48,7 @@ _SAME_UNIT = {
 _COUNTED = re.compile(
     rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
     | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
-    | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|arXiv:?|version|Llama|Gemma|Qwen|Phi|GPT)
+    | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|version|Llama|Gemma|Qwen|Phi|GPT)
       [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]|-\w) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -70,9 +70,9 @@ _SAID_OF = {
 _SILENT = frozenset(
     ["per", "the", "and", "for", "all", "are", "its", "was", "has", "with", "from", "than", "that", "one"]
 )
-#: An op of a program by its number, a release by year and month, and a date.
+#: An op of a program by its number; a release by year and month, a date, and a paper.
 _OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
-_RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?")
+_RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?|\d{4}[.]\d{5}")
 #: What in a text counts nothing: the letters and digits of a name; and commas of a shape, which holds several numbers.
 _NO_COUNT = re.compile(r"\b[A-Za-z]+\d\w*|,(?!\d{3}(?!\d))")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
@@ -165,7 +165,7 @@ class Typed:
         text = word.string
         if word[0].casefold() in self._names and not re.match(r"\s*(?:tok|param)", text[word.end() :]):
             return True
-        if word[0].casefold() in load_chips() or _OP.fullmatch(word[0]):
+        if word[0].casefold() in load_chips() or _OP.fullmatch(word[0]) or _stem(word[0].casefold()) in self._stems:
             return False
         if _RELEASE.fullmatch(word[0]):
             return any(word[0] in said for said, _ in self._small)
@@ -247,6 +247,11 @@ class Typed:
         return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.", word))
 
     @cached_property
+    def _stems(self) -> frozenset[str]:
+        """Return the names of the conversation that others differ from in digits alone: `v5p-512` beside `v5p-256`."""
+        return frozenset(map(_stem, self._names)) - {""}
+
+    @cached_property
     def _counts(self) -> Mapping[float, list[tuple[frozenset[str], Node]]]:
         """Map whole numbers to what they count: words of their keys, or next to them in texts of results."""
         counts: dict[float, list[tuple[frozenset[str], Node]]] = {}
@@ -308,9 +313,16 @@ def _beside(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def _bound(text: str, node: Node) -> Value:
-    """Return a piece of a text as a value with the subject of its place."""
+    """Return a piece of a text as a value with the subject of its place, and its title."""
+    title = node.child("title")
     subject = "asked in this conversation" if node.path.startswith(_CALLS) else node.named or node.path
+    subject += f" · {title.item}" if title else ""
     return Value(text, origin=node.origin, subject=subject, href=node.href)  # type: ignore[arg-type]
+
+
+def _stem(name: str) -> str:
+    """Return a name without its last digits; nothing of a short one."""
+    return re.sub(r"\d+(?=\D*\Z)", "", name) if len(name) > 4 and name not in PRECISIONS else ""
 
 
 def _written(text: str) -> Iterator[tuple[str, int]]:

@@ -197,7 +197,7 @@ TYPED = Typed(
         "A 4-way tensor axis.", "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**3. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
-        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "6 FLOPs per parameter", "arXiv 2511.03844",
+        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "6 FLOPs per parameter",
         "micro-batch 2 of batch 128",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
@@ -237,12 +237,14 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
         ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
         ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
         ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
-        ("The global batch is 256.", "The global batch is 64."),
+        ("The global batch is 256.", "The global batch is 64."), ("On a v5p-512.", "On a v5p-256."),
+        ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."),
     ],
 )  # fmt: skip
 def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: str, wrong: str) -> None:
     run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
+    told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844"}
     typed = Typed(results={"r1": run | told})
     assert not refused(typed, right) and len(refused(typed, wrong)) == 1
 

@@ -72,6 +72,7 @@ _DETAILS = (
 def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
     """Return an op per step and core, as measured; whole: with its FLOPs, bytes, bandwidths and HLO.  rank: by time."""
     fact, roof, more = bench.ops.get(op.key), bench.diagnosis.roofline, {}
+    rank = next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op)
     if whole:
         details = {name: getattr(op, name) for name in _DETAILS.split()} | {
             "peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s,
@@ -83,11 +84,12 @@ def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
         }
     return taken(
         op, "name time_s collective exposed_s achieved_bytes_per_s possible_bytes_per_s phase module",
-        rank=next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op), key=op.key,
+        rank=rank, key=op.key,
         share=op.time_share, category=op.category or op.family, axis="+".join(_axes(op)),
         efficiency=op.roofline_efficiency,
         bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by,
-        source=(fact.source if fact else "") or op.source, _about=about("measured", op.name, f"op:{op.key}"), **more,
+        source=(fact.source if fact else "") or op.source,
+        _about=about("measured", f"{op.name}, op {rank}", f"op:{op.key}"), **more,
     )  # fmt: skip
 
 
