@@ -19,6 +19,8 @@ _SHAPES = re.compile(r"\[[^\]]*\]")
 FEW_ROWS, MANY_ROWS = 32, 128
 #: FLOPs per byte above and below every accelerator's ridge: 17 of fp32 on a V100, 295 of bf16 on an H100.
 HIGH, LOW = 300.0, 15.0
+#: Above every ridge without tensor cores: 105 of fp32 on an L40.
+HIGH_WITHOUT_TENSOR_CORES = 110.0
 #: Weights of matmuls take at least half a byte (4 bit): one row does at most this many FLOPs per byte of them.
 FLOPS_PER_ROW_AND_BYTE = 4.0
 #: Families whose limit depends on their shapes.
@@ -54,8 +56,9 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
         return "compute", "category"
     # By its shapes, where the device's peaks are unknown.
     low = 0.0 if recording.platform == "cpu" else LOW
-    if (intensity := op.op.operational_intensity) is not None and not low <= intensity <= HIGH:
-        return ("compute" if intensity > HIGH else "hbm"), "shapes"
+    high = HIGH_WITHOUT_TENSOR_CORES if "sgemm" in op.op.name else HIGH
+    if (intensity := op.op.operational_intensity) is not None and not low <= intensity <= high:
+        return ("compute" if intensity > high else "hbm"), "shapes"
     if op.family == "matmul" and (tile := _TILE.search(_SHAPES.sub("", op.op.name))):
         least = min(int(tile[1]), int(tile[2]))
         # What is narrow may be the columns: a training step or a convolution has many rows.

@@ -20,7 +20,9 @@ _MODULES = (
     ),
     (
         "MLP",
-        re.compile(r"mlp|\bffn?|feed_?forward|gate_proj|up_proj|down_proj|\bwi_?\d?|\bwo\b|swiglu|geglu|ffw", re.I),
+        re.compile(
+            r"mlp|\bffn?(?=\b|_|\d)|feed_?forward|gate_proj|up_proj|down_proj|\bwi_?\d?\b|\bwo\b|swiglu|geglu|ffw", re.I
+        ),
     ),
     ("loss", re.compile(r"loss|xent|cross_entropy|logits|lm_head|unembed|log_softmax|logsumexp", re.I)),
     ("embedding", re.compile(r"embed|\bwte\b|\bwpe\b|vocab", re.I)),

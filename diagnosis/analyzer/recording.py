@@ -26,9 +26,13 @@ _SERVES = re.compile(
     re.IGNORECASE,
 )
 #: Kernels of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
+_PYTORCH = re.compile(r"elementwise_kernel|at::native")
 _TRAINS = re.compile(
-    r"backward|(?<![a-z])bwd|[wd]grad|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp", re.IGNORECASE
+    r"backward|(?<![a-z])bwd|[wd]grad|grad_(input|weight)|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp",
+    re.IGNORECASE,
 )
+#: Share of the time from which a kernel tells what a program does: one that runs once prepares it.
+LEAST_TELLING = 1e-3
 #: Categories of what a program moves before and after it computes.
 _COPY = re.compile(r"copy (host|device|to)|memset")
 _TELLING = (BACKWARD, RECOMPUTE, OPTIMIZER, FORWARD)
@@ -142,6 +146,9 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     if found := next(served, None):
         return "inference", f"only a serving engine runs {found[0]}"
     named = profile.source_kind in (*XLA_PROFILES, "kineto") and any(op.op.op_name for op in ops)
+    # Nsight Systems has kernels alone: PyTorch names those of a backward pass and of an optimizer.
+    if profile.source_kind == "nsight" and (profile.steps or "host ops" in recorded.has):
+        named = any(op.family == "matmul" for op in ops) and any(_PYTORCH.search(op.op.name) for op in ops)
     if not named:
         return UNDECIDED, ""
     few = sum(sorted((op.share for op in ops), reverse=True)[:FEW_OPS])
@@ -160,6 +167,7 @@ def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
         return f"the host ran {'a backward pass' if trained[0] == 'backward' else 'an optimizer'}"
     # The forward pass of a transposed convolution is the input gradient of a plain one, kernels and all.
     told = (op for op in ops if "conv" not in op.path or "transpose" not in op.path)
+    told = (op for op in told if op.share >= LEAST_TELLING * total_share(ops))
     kernel = next((op for op in told if _TRAINS.search(op.op.name) or _TRAINS.search(op.path)), None)
     return f"{kernel.op.name[:60]} belongs to a backward pass or an optimizer" if kernel else ""
 
@@ -172,7 +180,7 @@ def _program(ops: Sequence[OpFacts]) -> tuple[str, Sentence | str]:
         of_dense = share(convolutions / dense)
         return "convolutional", f"convolutions take {of_dense} of the time of matmuls and convolutions"
     lookups = total_share(op for op in ops if op.module == "embedding" and op.family == "scatter")
-    if lookups > LOOKUPS and not attention:
+    if lookups > LOOKUPS and not attention and not convolutions:
         return "recommender", f"lookups in embedding tables take {share(lookups)} of the step and no op is attention"
     if attention:
         return "transformer", f"attention takes {share(attention)} of the step"
@@ -255,7 +263,8 @@ def _missing(
         _, _, how = profile.not_measured.get("step_time", "").partition(". ")
         wants.append(Missing("step markers", how if of_kernels and how else in_jax))
     elif executions:
-        wants.append(Missing("step markers (steps are inferred from program executions)", in_jax))
+        how = "Mark each step in the program and record again." if of_kernels else in_jax
+        wants.append(Missing("step markers (steps are inferred from executions)", how))
     if not ops and of_kernels:
         reason = profile.not_measured.get("ops", "")
         wants.append(Missing("device activity", reason.partition(". ")[2] or reason))
@@ -269,7 +278,8 @@ def _missing(
         )
     # Profiles that earlier versions read do not say what else they hold.
     is_known = profile.recorded.has or profile.recorded.gaps
-    if of_kernels and ops and is_known and not has["launches"] and not on_cpu:
+    of_framework_ops = "op times" in profile.recorded.has  # timed on the device, without their kernels
+    if of_kernels and ops and is_known and not of_framework_ops and not has["launches"] and not on_cpu:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
     if not has["flops"] and ops and of_kernels:
         wants.append(Missing("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))
@@ -283,8 +293,10 @@ def _missing(
     unknown = [op for op in ops if op.collective is not None and op.collective.axis is None]
     if unknown and total_share(unknown) > 0.1 * total_share(ops):
         lacks = "a configuration with the mesh" if config is None else "the replica groups of its collectives"
-        keep = "keep HLO text in the trace" if profile.source_kind in XLA_PROFILES else "upload one trace per rank"
-        wants.append(Missing(lacks, f"Add the run's mesh, and {keep}."))
+        some = profile.device.measured_cores < (profile.device.world_size or 2)
+        keep = ", and upload one trace per rank" if some else ""
+        keep = ", and keep HLO text in the trace" if profile.source_kind in XLA_PROFILES else keep
+        wants.append(Missing(lacks, f"Add the run's mesh{keep}."))
     if config is not None and config.model is None:
         action = "Add the model or its shape to the configuration, so that MFU and memory can be computed."
         wants.append(Missing("the model's shape", action))

@@ -38,6 +38,8 @@ class Steps:
         return Steps(numbers, self.starts[kept], self.ends[kept], self.program)
 
 
+#: What marks steps: a range around what a benchmark measures, a sequence of kernels that a device runs again and again.
+MEASURED, REPEATED = "the program's measured range", "executions of one sequence of kernels"
 NO_STEPS = Steps((), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 

@@ -253,6 +253,76 @@ def test_a_host_without_devices_does_the_work_itself(read: Read) -> None:
     assert parts == pytest.approx({"compute": 0.75, "ici": 0.1, "host": 0.15}, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["aten::cudnn_convolution", "aten::linear_backward"])
+def test_a_host_that_ran_ops_of_a_device_did_not_do_the_work(read: Read, name: str) -> None:
+    trace = Trace(None)
+    trace.op("aten::convolution", 20, 752)
+    trace.op(name, 21, 750)
+    profile = read(trace)
+    assert not profile.ops and profile.device.kind != "CPU"
+    assert diagnose(profile).bottleneck.primary == "unknown"
+
+
+def test_launches_without_kernels_are_said_to_be_lost(read: Read) -> None:
+    trace = Trace(None)
+    trace.host("cuda_runtime", "cudaLaunchKernel", 20, 5, correlation=7)
+    assert "CUPTI" in read(trace).not_measured["ops"]
+
+
+def test_framework_ops_that_were_timed_on_the_device_count_once(tmp_path: Path) -> None:
+    """torch.autograd.profiler without Kineto: rows of ops, each with those that it calls."""
+    path = tmp_path / "trace.json"
+    names = ("conv2d", "convolution", "cudnn_convolution")
+    rows = [
+        {
+            "ph": "X",
+            "name": name,
+            "pid": process,
+            "tid": 0,
+            "ts": 1000 * number + place,
+            "dur": 900 - 2 * place,
+            "args": {},
+        }
+        for number in range(3)
+        for place, name in enumerate(names)
+        for process in ("CPU functions", "CUDA functions")
+    ]
+    path.write_text(json.dumps(rows))
+    profile = read_profile([path])
+    assert profile.device.kind == "GPU"
+    assert [op.self_time_s for op in profile.ops] == pytest.approx([3 * 896e-6])
+
+
+def test_a_timeline_of_tensorflow_1_is_one_step_with_its_input(tmp_path: Path) -> None:
+    """Streams of the device count, rows of ops are the host's; the copy of an edge waits for the op that made it."""
+    processes = ("/job:a/task:0/device:CPU:0", "/job:a/task:0/device:GPU:0", "/device:GPU:0/stream:all",
+                 "/device:GPU:0/stream:13", "/device:GPU:0/memcpy")  # fmt: skip
+    events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"{name} Compute"}}
+              for pid, name in enumerate(processes)]  # fmt: skip
+
+    def op(pid: int, kind: str, name: str, start: int, duration: int) -> None:
+        args = {"name": name, "op": kind}
+        events.append(
+            {"ph": "X", "cat": "Op", "name": kind, "pid": pid, "tid": 0, "ts": start, "dur": duration, "args": args}
+        )
+
+    op(0, "IteratorGetNext", "IteratorGetNext", 0, 600)
+    op(1, "Conv2D", "net/conv/Conv2D", 610, 20)
+    op(1, "Conv2DBackpropInput", "gradients/net/conv/Conv2D_grad", 640, 20)
+    for pid in (3, 4):
+        op(pid, "MEMCPYHtoD", "edge_8_IteratorGetNext", 600, 10)
+    for pid in (2, 3):
+        op(pid, "Conv2D", "net/conv/Conv2D", 630, 200)
+        op(pid, "Conv2DBackpropInput", "gradients/net/conv/Conv2D_grad", 830, 170)
+    path = tmp_path / "timeline.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    profile = read_profile([path])
+    assert profile.step_time_s == pytest.approx(1e-3, rel=0.4)
+    found = diagnose(profile)
+    assert (found.recording.kind, found.bottleneck.primary) == ("training", "input")
+    assert profile.kpis["input"] == pytest.approx(0.6, abs=0.05)
+
+
 def test_one_long_gap_among_many_is_no_dispatch(read: Read) -> None:
     """Thirty kernels 20 µs apart, and 5 ms of loading before one of them: what happens once is not launch latency."""
     trace, at = Trace(0), 0.0

@@ -128,6 +128,60 @@ def test_a_graph_that_is_recorded_as_a_whole_is_work_of_the_device(tmp_path: Pat
     assert max(profile.ops, key=lambda op: op.self_time_s).name == "CUDA graph 4, recorded as a whole"
 
 
+def passes(export: Export, first: int, count: int, period: int) -> None:
+    """Forward passes of two layers: every kernel launched as the one before ends, after 0.2 ms of nothing."""
+    for number in range(count):
+        for place, kernel in enumerate(("embed", "gemm_a", "gemm_b", "gemm_a", "gemm_b", "head")):
+            start = first + number * period + place * 100_000
+            export.kernel(kernel, start + 10_000, 90_000, start)
+
+
+def test_the_measured_range_is_the_recording_and_what_repeats_in_it_its_steps(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    for kernel in range(5):
+        export.kernel(f"warm_{kernel}", 40_000_000 * kernel, 10_000, 40_000_000 * kernel)
+    export.range("benchmark_loop", 200_000_000, 3 * 2_000_000)
+    passes(export, 200_000_000, 3, 2_000_000)
+    for number in range(3):
+        export.range("computing softmax", 200_300_000 + 2_000_000 * number, 50_000)
+    profile = read_profile([export.save()])
+    assert [step.time_s for step in profile.steps] == pytest.approx([2e-3] * 3)
+    assert profile.kpis["duty_cycle"] == pytest.approx(0.27)
+
+
+def test_ranges_that_repeat_and_hold_the_kernels_are_steps(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    for number in range(3):
+        export.range("generate", 2_000_000 * number, 1_500_000)
+        for layer in range(2):
+            export.range("DecoderLayer", 2_000_000 * number + 700_000 * layer, 600_000)
+        passes(export, 2_000_000 * number, 1, 0)
+        export.kernel(f"other_{number}", 2_000_000 * number + 700_000, 10_000, 2_000_000 * number + 700_000)
+    profile = read_profile([export.save()])
+    assert [step.time_s for step in profile.steps] == pytest.approx([1.5e-3] * 3)
+
+
+@pytest.mark.parametrize(("runs", "steps"), [(1, 0), (2, 0), (4, 4)])
+def test_a_sequence_that_repeats_is_a_step_and_the_layers_of_one_pass_are_none(
+    tmp_path: Path, runs: int, steps: int
+) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    passes(export, 0, runs, 2_000_000)
+    assert len(read_profile([export.save()]).steps) == steps
+
+
+def test_a_cold_first_run_of_the_sequence_is_excluded(tmp_path: Path) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    export.kernel("embed", 10_000, 90_000, 0)
+    for place, kernel in enumerate(("gemm_a", "gemm_b", "gemm_a", "gemm_b", "head")):
+        start = 50_000_000 + place * 100_000
+        export.kernel(kernel, start + 10_000, 90_000, start)
+    passes(export, 51_000_000, 4, 2_000_000)
+    profile = read_profile([export.save()])
+    assert [step.number for step in profile.steps] == [2, 3, 4, 5]
+    assert any("Step 1 is excluded: it is the first" in note.message for note in profile.notes)
+
+
 def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> None:
     path = iterations(tmp_path / "run.sqlite")
     database = sqlite3.connect(path)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.columns import KERNEL, OP, Collected
+from experiments.ingest.gpu.columns import KERNEL, LEGACY_DEVICE, OP, Collected
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
@@ -22,6 +22,10 @@ from experiments.step_profile import Recorded
 SERVED = 0.5
 #: The host's own processor, among devices, and the first correlation id of its work.
 HOST, _OWN = -1, 1 << 50
+#: Ops that run on a GPU alone: of its libraries, of PyTorch for Apple's (MPS).
+_ON_DEVICE = re.compile(
+    r"aten::_?(cudnn|miopen|mps|flash_attention|efficient_attention)|_for_mps|linear_backward$|nccl:"
+)
 #: Calls of serving engines and programs that capture a graph of kernels.
 _CAPTURE = re.compile(r"capture_(model|graph|one_batch|cuda_?graph)|_capture_\w*graph|graph_?capture", re.I)
 
@@ -93,23 +97,29 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
 
 
 def add_host_work(collected: Collected) -> bool:
-    """Take the host's ops and collectives for the device's work; return whether there are any.
+    """Take ops and collectives of the host for the device's work; return whether its own processor did it.
 
-    For a recording in which the host launches nothing and no device was recorded: its own processor did the work.
+    For a recording in which the host launches nothing and no device was recorded, unless framework ops were timed on
+    the device, or something says that the work was done on one that was not recorded.
     """
+    timed = {key: rows for key, rows in collected.threads.items() if key[0] == LEGACY_DEVICE}
     if len(collected.device) or (len(collected.launches) and collected.launches["works"].any()):
         return False
+    if not timed and (collected.memory or any(_ON_DEVICE.search(name) for name in collected.names.texts)):
+        return False
+    collected.threads = {key: rows for key, rows in collected.threads.items() if key not in timed}
     talks = np.array([bool(kernels.collective_kind(name)) for name in collected.names.texts], np.bool_)
-    for key, rows in collected.threads.items():
+    for key, rows in (timed or collected.threads).items():
         starts, ends, names, thread = rows["start"], rows["end"], rows["name"], collected.thread(key)
         ops = np.flatnonzero((rows["what"] == OP) | talks[names])
         ops = ops[np.lexsort((-ends[ops], starts[ops]))]
         for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
             launch, start, end, name = _OWN + len(collected.launches), int(starts[row]), int(ends[row]), int(names[row])
             stream = HOST - thread if talks[name] else thread
-            collected.device.add(KERNEL, start, end, HOST, stream, launch, -1, name, -1, -1)
-            collected.launches.add(launch, start, start, thread, 1)
-    return len(collected.device) > 0
+            collected.device.add(KERNEL, start, end, 0 if timed else HOST, stream, launch, -1, name, -1, -1)
+            if not timed:
+                collected.launches.add(launch, start, start, thread, 1)
+    return len(collected.device) > 0 and not timed
 
 
 def _doing(starts: list[int], ends: list[int]) -> list[int]:
@@ -136,6 +146,7 @@ def recorded(collected: Collected) -> Recorded:
     """Return what a recording holds beside its device activity."""
     held = {
         "launches": len(collected.launches),
+        "op times": any(process == LEGACY_DEVICE for process, _ in collected.threads),
         "host ops": any(OP in rows["what"] for rows in collected.threads.values()),
         "shapes": collected.works,
         "backward": collected.trains,

@@ -19,6 +19,8 @@ from experiments.ingest.gpu.flops import Work, has_formula, least_traffic, work
 
 KERNEL, COPY, FILL = 0, 1, 2
 OP, ANNOTATION, FRAME = 0, 1, 2
+#: Process in which torch.autograd.profiler times framework ops on the device, each with those that it calls.
+LEGACY_DEVICE = "CUDA functions"
 #: Beyond this, a time is damage (13 days).
 MAX_PS = 1 << 60
 
@@ -78,9 +80,9 @@ class Names:
 class Collected:
     """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
     trains: whether a backward pass ran; computes: whether the host ran a matmul or a convolution; captures: whether a
-    graph was captured; marks: (number, start, end) by what
-    marks steps: `step` (the profiler's own), `engine` (a serving engine's), `iteration` (the program's annotations),
-    `optimizer` (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;
+    graph was captured; marks: (number, start, end) by what marks steps: `step` (the profiler's own), `session`
+    (TensorFlow's), `engine` (a serving engine's), `iteration` (the program's annotations), `optimizer` and other
+    `range`s (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;
     host_waits: (start, end) by `marks.host_wait`."""
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class Collected:
         self.comms: list[Comm] = []
         self.works: list[tuple[Work | None, float | None]] = []
         self.memory: dict[int, float] = {}
-        self.marks: dict[str, list[tuple[int, int, int]]] = {"step": [], "engine": [], "iteration": [], "optimizer": []}
+        self.marks: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         self.requests: list[tuple[int, int]] = []
         self.host_waits: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.events = 0

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from experiments.ingest.gpu.columns import Collected
-from experiments.ingest.marks import NO_STEPS, Steps
+from experiments.ingest.intervals import Ps
+from experiments.ingest.marks import MEASURED, NO_STEPS, Steps
 
 #: What a host is doing while the device waits for it, first match first.
 _WAITS = (
-    ("input", re.compile(r"DataLoader|dataloader\.py\(\d+\): __next__|data_?iterator|next\(.*loader", re.I)),
+    (
+        "input",
+        re.compile(
+            r"DataLoader|dataloader\.py\(\d+\): __next__|data_?iterator|next\(.*loader|IteratorGetNext|QueueDequeue",
+            re.I,
+        ),
+    ),
     ("checkpoint", re.compile(r"save_?(checkpoint|state)|checkpoint\w*\.save|torch\.save", re.I)),
     ("synchronisation", re.compile(r"^(cuda|hip|cu)\w+Synchronize$|^aten::(item|_local_scalar_dense|nonzero)$")),
     ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
@@ -28,6 +36,15 @@ _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})$")
 _ITERATION = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step)[ _#:-]*(\d{1,15})\W*$", re.I)
 _UNNUMBERED = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step|batch)\W*$", re.I)
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
+_DIGITS = re.compile(r"\d+")
+#: Ranges around what is measured, with its warm-up outside; ranges that repeat within a step or before the first.
+_MEASURED = re.compile(r"(?<![a-z])(measur|benchmark|profil|timed)", re.I)
+_NO_STEP = re.compile(
+    r"^\{|warm|layer|block|module|conv|attention|attn|head|expert|mlp|norm|embed|softmax|linear|matmul|compil|optim|load|init|"
+    r"backward|synchron", re.I
+)  # fmt: skip
+#: Share of what is launched from the first range of a name to the last that they hold, if they are steps; of all.
+_HOLDS, _OF_ALL = 0.9, 0.3
 
 
 @lru_cache(maxsize=65536)
@@ -59,10 +76,15 @@ def mark(collected: Collected, name: str, start: int, end: int) -> None:
         collected.marks["optimizer"].append((collected.names.of(name), start, end))
 
 
-def host_steps(collected: Collected) -> Steps:
+def host_steps(collected: Collected, launched: Ps | None = None) -> Steps:
     """ProfilerStep marks; else iterations of a serving engine; else the program's own (`iteration 12`); else from one
-    optimizer step to the next."""
-    marks = (("step", "ProfilerStep"), ("engine", "a serving engine's iterations"), ("iteration", "the program"))
+    optimizer step to the next; else, where it is given when work was `launched`, ranges that hold it."""
+    marks = (
+        ("step", "ProfilerStep"),
+        ("session", "one session.run of TensorFlow"),
+        ("engine", "a serving engine's iterations"),
+        ("iteration", "the program"),
+    )
     for key, how in marks:
         ordered = sorted(collected.marks[key], key=lambda item: item[1])
         if ordered and (key != "iteration" or len(ordered) > 1):
@@ -72,10 +94,38 @@ def host_steps(collected: Collected) -> Steps:
         by_name[optimizer].append(end)
     counts = {len(ends) for ends in by_name.values()}
     if len(counts) != 1 or counts == {1}:
-        return NO_STEPS
+        return NO_STEPS if launched is None else _ranges(collected, np.sort(launched))
     # Several optimizers step one after the other: the last of them ends the step.
     ends = [max(group) for group in zip(*(sorted(ends) for ends in by_name.values()), strict=True)]
     return Steps(tuple(range(1, len(ends))), np.array(ends[:-1]), np.array(ends[1:]), how="optimizer steps")
+
+
+def _ranges(collected: Collected, launched: Ps) -> Steps:
+    """Ranges of one name that repeat and hold what was launched; within measured ranges where there are any, else
+    these themselves.  launched: in order of time."""
+    by_name: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for name, start, end in sorted(collected.marks["range"], key=lambda item: item[1]):
+        if np.searchsorted(launched, end) > np.searchsorted(launched, start):
+            by_name[_DIGITS.sub("#", collected.names.texts[name])].append((-1, start, end))
+    named = {name: spans for name, spans in by_name.items() if not _NO_STEP.search(name)}
+    measured = [span for name, spans in named.items() if _MEASURED.search(name) for span in spans]
+    measured = [span for span in measured if not any(other != span and _within(other, [span]) for other in measured)]
+    found: list[Steps] = []
+    for spans in named.values():
+        spans = [span for span in spans if not measured or (_within(span, measured) and span not in measured)]
+        if len(spans) >= (2 if measured else 3):
+            steps = _tiling(spans, "the program")
+            first, last = np.searchsorted(launched, steps.starts), np.searchsorted(launched, steps.ends)
+            held = int((last - first).sum())
+            if held >= _HOLDS * (last[-1] - first[0]) and (measured or held >= _OF_ALL * len(launched)):
+                found.append(steps)
+    if found:
+        return min(found, key=len)
+    return _tiling(sorted(measured, key=lambda span: span[1]), MEASURED) if measured else NO_STEPS
+
+
+def _within(span: tuple[int, int, int], outer: Sequence[tuple[int, int, int]]) -> bool:
+    return any(start <= span[1] and span[2] <= end for _, start, end in outer)
 
 
 def _tiling(steps: list[tuple[int, int, int]], how: str) -> Steps:

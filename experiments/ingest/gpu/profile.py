@@ -17,7 +17,7 @@ from experiments.ingest.gpu.ops import add_devices, read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
-from experiments.ingest.marks import Steps
+from experiments.ingest.marks import REPEATED, Steps
 from experiments.ingest.steps import core_values, separate_runs, step_times, strips, timeline_steps
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
@@ -112,7 +112,8 @@ def profile(
         computed["time_share"] = "time of all occurrences of an op / profiled time, over all devices"
     if steps_read:
         computed["step_time"] = GPU_FORMULAS["host_step_time" if not traces or device.kind == CPU else "step_time"]
-        computed["steps"] = f"marked by {traces[0].steps.how if traces else recordings[0].steps.how}"
+        how = marked[0].how if marked else recordings[0].steps.how
+        computed["steps"] = how if how == REPEATED else f"marked by {how}"
     return StepProfile(
         provenance="measured",
         source_kind=source_kind,

@@ -8,16 +8,27 @@ the head of a step (data loading) belongs to that step.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
+from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.intervals import Ps
-from experiments.ingest.marks import NO_STEPS, Steps
+from experiments.ingest.marks import MEASURED, NO_STEPS, REPEATED, Steps
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5
 _CLIPPED = "work launched before the recording began runs in it"
+_COLD = "it is the first and takes more than twice as long as the others"
+COLD = 2
+#: A sequence of kernels that repeats so often, takes this long and is this share of all kernels is a step.
+SEVERAL, LEAST_STEP_PS, LEAST_COVERED = 3, 1_000_000_000, 0.5
+#: Where all kernels of the sequence are in ranges of one name like this, it is a part of a step.
+_LAYER = re.compile(r"layer|block", re.I)
+#: Recordings of more kernels, and longer lists of periods, are not searched.
+MOST_KERNELS, MOST_PERIODS = 400_000, 2_000
 #: An idle device starts an op within this time of its launch.
 QUEUE_PS = 1_000_000_000
 #: Idle time at the edge of the first step from which its start is unknown, as a share of the step; work before it that
@@ -48,10 +59,10 @@ def left_over(trace: DeviceTrace) -> NDArray[np.bool_]:
 
 def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     """The steps recorded whole, and why others were left out, as sentences."""
-    marked = trace.steps
+    launched = launch_times(trace)
+    marked = trace.steps if len(trace.steps) and trace.steps.how != MEASURED else _repeated(trace, launched)
     if not marked.numbers or not len(trace.starts):
         return NO_STEPS, []
-    launched = launch_times(trace)
     order = np.argsort(launched, kind="stable")
     sorted_launches, reach = launched[order], np.maximum.accumulate(trace.ends[order])
 
@@ -67,15 +78,51 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     whole = (counts >= _fewest(counts)) & (ends > starts)
     clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0] - starts[0]))
     whole[0] &= not clipped
+    times = ends - starts
+    cold = marked.how == REPEATED and len(times) > 2 and times[0] > COLD * np.median(times[1:])
+    whole[0] &= not cold
     if not whole.any():
         return NO_STEPS, ["No device activity was launched in any of the marked steps."]
+    of_first = _CLIPPED if clipped else _COLD if cold else ""
     left_out = [
-        f"Step {number} is excluded: {_CLIPPED if clipped and number == marked.numbers[0] else _why(int(count))}."
+        f"Step {number} is excluded: {(of_first if number == marked.numbers[0] else '') or _why(int(count))}."
         for number, count, kept in zip(marked.numbers, counts, whole, strict=True)
         if not kept
     ]
     numbers = tuple(number for number, kept in zip(marked.numbers, whole, strict=True) if kept)
-    return Steps(numbers, starts[whole], ends[whole]), left_out
+    return Steps(numbers, starts[whole], ends[whole], how=marked.how), left_out
+
+
+def _repeated(trace: DeviceTrace, launched: Ps) -> Steps:
+    """The runs of one sequence of kernels, as launched, where the device runs nothing else to the end of the recording
+    or of the measured range; that range where nothing repeats in it, else none."""
+    measured = trace.steps
+    wanted = np.array([kind.category not in HOST_COPIES for kind in trace.kinds], np.bool_)[trace.kind]
+    if len(measured):
+        wanted &= (launched >= measured.starts[0]) & (launched < measured.ends[-1])
+    order = np.flatnonzero(wanted)
+    order = order[np.argsort(launched[order], kind="stable")]
+    kinds, size = trace.kind[order], len(order)
+    best = (0, 0)
+    if len(measured) <= 1 and size <= MOST_KERNELS:
+        for place in np.flatnonzero(kinds[:-1] == kinds[-1])[::-1][:MOST_PERIODS].tolist() if size else ():
+            period = size - 1 - place
+            other = np.flatnonzero(kinds[:-period] != kinds[period:])
+            runs = (size - (int(other[-1]) + 1 if len(other) else 0)) // period
+            # What comes before is another phase, not the beginning of a longer sequence.
+            before = size - runs * period
+            if runs >= (2 if len(measured) else SEVERAL) and (not before or before >= period):
+                best = max(best, (runs * period, -period))
+    covered, period = best[0], -best[1]
+    if not covered or covered < LEAST_COVERED * size:
+        return measured
+    first = order[size - covered :: period]
+    if all(_LAYER.search(trace.kinds[kind].path) for kind in {*kinds[-period:].tolist()}):
+        return measured
+    ends = np.append(launched[first[1:]], measured.ends[-1] if len(measured) else launched[order[-1]] + 1)
+    if int(trace.ends[order].max() - trace.starts[first[0]]) < len(first) * LEAST_STEP_PS:
+        return measured
+    return Steps(tuple(range(1, len(first) + 1)), launched[first], ends, how=REPEATED)
 
 
 def _is_clipped(trace: DeviceTrace, start: int, duration: int) -> bool:

@@ -7,7 +7,18 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, FRAME, KERNEL, MAX_PS, OP, WORKS, Collected
+from experiments.ingest.gpu.columns import (
+    ANNOTATION,
+    COPY,
+    FILL,
+    FRAME,
+    KERNEL,
+    LEGACY_DEVICE,
+    MAX_PS,
+    OP,
+    WORKS,
+    Collected,
+)
 from experiments.ingest.gpu.marks import host_wait, mark
 from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
@@ -17,7 +28,7 @@ _DEVICE = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": F
 _DEVICE["mtia_ccp_events"] = KERNEL
 _HOST = {"cpu_op": OP, "operator": OP, "user_annotation": ANNOTATION, "python_function": FRAME}
 #: torch.autograd.profiler.profile without Kineto names no category, only a process.
-_LEGACY = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
+_LEGACY = {"CPU functions": "cpu_op", LEGACY_DEVICE: "cpu_op"}
 _RUNTIME = {
     "cuda_runtime",
     "cuda_driver",
@@ -36,11 +47,11 @@ _LIBRARY_FRAME = re.compile(
     r"transformer_engine/|triton/|multiprocessing/|queue\.py|copy\.py|runpy\.py|asyncio/|collections/|re\.py|os\.py|.*site-packages)"
 )
 #: Ops of the host that a model's forward pass consists of.
-_PRODUCTS = frozenset(
-    f"aten::{name}"
-    for name in ("linear", "addmm", "mm", "bmm", "baddbmm", "convolution", "scaled_dot_product_attention")
-)
+_PRODUCTS = frozenset(f"aten::{name}" for name in ("linear", "addmm", "convolution", "scaled_dot_product_attention"))
+#: A process of a TensorFlow 1 timeline: a device's ops as their host ran them, or one stream of the device.
+_TENSORFLOW = re.compile(r"'(?P<job>/job:.*)?/(device:)?(gpu|cpu|stream)\S*?(/stream:(?P<stream>\d+))? Compute'", re.I)
 _ON_CPU = 0
+_EDGE = re.compile(r"^edge_\d+_")
 
 
 class KinetoEvents(Collected):
@@ -49,6 +60,8 @@ class KinetoEvents(Collected):
     def __init__(self) -> None:
         super().__init__()
         self.rank: int | None = None
+        self._processes: dict[object, re.Match[str]] = {}
+        self._session: list[tuple[int, int]] = []
         self._zero: float | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -59,6 +72,11 @@ class KinetoEvents(Collected):
                 self._complete(event, groups)
             elif phase == "i" and event.get("name") == "[memory]":
                 self._memory(event)
+            elif phase == "M" and (process := _TENSORFLOW.search(str(event.get("args")))):
+                self._processes[event.get("pid")] = process
+        if self._session:
+            starts, ends = zip(*self._session, strict=True)
+            self.marks["session"].append((1, min(starts), max(ends)))
 
     def span_ns(self, base: object) -> tuple[int, int] | None:
         """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
@@ -89,7 +107,9 @@ class KinetoEvents(Collected):
         args = event.get("args")
         if not isinstance(args, dict):
             args = {}
-        if what is not None:
+        if category == "op" and (process := self._processes.get(event.get("pid"))) is not None:
+            self._tensorflow(event, process, name, start, end, args)
+        elif what is not None:
             self._host(event, what, name, start, end, args, groups)
         elif category in _RUNTIME:
             if cause := host_wait(name):
@@ -134,6 +154,26 @@ class KinetoEvents(Collected):
         external = _integer(args, "External id", "external id")
         is_forward = args.get("Fwd thread id", 0) == 0
         rows.add(what, start, end, self.names.of(name), seq, is_forward, work, comm, external)
+
+    def _tensorflow(
+        self, event: Mapping[str, Any], process: re.Match[str], name: str, start: int, end: int, args: dict[str, Any]
+    ) -> None:
+        """An op of a TensorFlow 1 timeline: as the host ran it, or, on a stream, as the device did."""
+        path = str(args.get("name", ""))[:300]
+        self.trains = self.trains or "gradients/" in path
+        # What is copied between devices is named after the edge of the graph: the op that made it.
+        launch = self.names.of(_EDGE.sub("edge_", path)) + 1
+        if process["job"]:
+            self._host(event, OP, name, start, end, {}, {})
+            self._session.append((start, end))
+            thread = self.thread((str(event.get("pid")), str(event.get("tid"))))
+            self.launches.add(launch, start, end, thread, 0)
+            self.launches.add(self.names.of(f"edge_{path}") + 1, end, end, thread, 0)
+        elif process["stream"]:
+            copied = name.upper().startswith("MEMCPY")
+            called = self.names.of(f"Memcpy {name[6:]}" if copied else name)
+            stream = int(process["stream"][:9])
+            self.device.add(COPY if copied else KERNEL, start, end, 0, stream, launch, -1, called, -1, -1)
 
     def _launch(self, event: Mapping[str, Any], name: str, start: int, end: int, args: dict[str, Any]) -> None:
         correlation = _integer(args, "correlation")

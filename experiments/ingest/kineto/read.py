@@ -21,6 +21,10 @@ WHY_NO_STEPS = (
     "record again."
 )
 NO_DEVICE = "The trace contains no GPU activity. Record with ProfilerActivity.CUDA among the activities."
+LOST_DEVICE = (
+    "The trace contains launches of kernels, but no GPU activity. Check that CUPTI may record on that machine (rights, "
+    "driver, no second profiler; not under WSL 1), and record again."
+)
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}
 
@@ -93,7 +97,7 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         process=next((process for process, _ in collected.threads), ""),
         recorder="PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
-        why_no_device="" if devices and not on_host else NO_DEVICE,
+        why_no_device="" if devices and not on_host else LOST_DEVICE if "launches" in holds.has else NO_DEVICE,
         recorded=holds,
         steps=steps,
         span_ns=collected.span_ns(head.get("baseTimeNanoseconds")),

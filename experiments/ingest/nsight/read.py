@@ -13,6 +13,8 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import numpy as np
+
 from experiments.ingest.errors import IngestError
 from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, WORKS, Collected
@@ -189,7 +191,9 @@ def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
         if plain.startswith("autograd::engine"):
             collected.trains = True
         if not is_op:
-            mark(marks[thread >> _THREAD_BITS], plain, *times)
+            of_process = marks[thread >> _THREAD_BITS]
+            mark(of_process, plain, *times)
+            of_process.marks["range"].append((of_process.names.of(plain), *times))
         if cause := host_wait(plain):
             collected.host_waits[cause].append(times)
         match = _SEQUENCE.search(called)
@@ -197,7 +201,12 @@ def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
         work = collected.work(plain, _sizes(called), None, None) if is_op else -1
         name = collected.names.of(plain)
         collected.host(("", str(thread))).add(OP if is_op else ANNOTATION, *times, name, sequence, 1, work, -1, -1)
-    return {process: host_steps(of_process) for process, of_process in marks.items()}
+    calls, steps = collected.launches, {}
+    threads, starts, works = calls["thread"], calls["start"], calls["works"] > 0
+    for process, of_process in marks.items():
+        own = [index for (_, thread), index in collected.thread_ids.items() if int(thread) >> _THREAD_BITS == process]
+        steps[process] = host_steps(of_process, starts[works & np.isin(threads, own)])
+    return steps
 
 
 def _sizes(called: str) -> object:
