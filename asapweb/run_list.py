@@ -14,7 +14,7 @@ from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import Experiment, Origin
 from formatting.cells import csv_line
-from proposals.models import Measurement
+from proposals.models import Measurement, Proposal
 
 #: Heading, name to sort by (empty where it is not sorted by), class of the cells (`opt-l`: left out on narrower screens
 #: unless it was chosen) and whether large values come first.
@@ -29,7 +29,7 @@ COLUMNS = {
     "mfu": ("MFU", "", "n opt", True),
     "gain": ("Predicted gain", "gain", "n", True),
     "measured": ("Measured gain", "", "n opt", True),
-    "updated": ("Updated", "updated", "n opt opt-l", True),
+    "updated": ("Updated", "updated", "n opt", True),
 }
 SHOWN = ("state", "mesh", "bottleneck", "parts", "step", "mfu", "gain", "updated")
 _TABLE = (
@@ -52,7 +52,8 @@ class ListedRun:
     """Hold one experiment of the list.
 
     terms: seconds by part of the step (shares, where no step is known).  measured: the best speed-up that a launched
-    proposal reached, per token.  profile: key of what was diagnosed.
+    proposal reached, per token.  profile: key of what was diagnosed.  low80, high80: of the predicted gain of the
+    first proposal, per token; None where it is to keep the configuration.
     """
 
     item: Experiment
@@ -60,6 +61,8 @@ class ListedRun:
     terms: list[bars.Term] = field(default_factory=list)
     measured: float | None = None
     profile: int | None = None
+    low80: float | None = None
+    high80: float | None = None
 
     @property
     def predicted(self) -> bool:
@@ -71,7 +74,7 @@ class ListedRun:
 
 
 def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
-    """Return the experiments with what their newest diagnosis and the launches of their proposals say: two queries."""
+    """Return the experiments with what their newest diagnosis and their proposals say: three queries."""
     listed = list(experiments)
     keys = [item.pk for item in listed]
     records = DiagnosisRecord.objects.filter(run__experiment__in=keys).order_by("run__experiment_id", "-run_id")
@@ -82,12 +85,16 @@ def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
         .values_list("proposal__experiment_id")
         .annotate(best=Max("speedup"))
     )
+    ends = ("data__predicted__speedup_low80", "data__predicted__speedup_high80")
+    first = Proposal.objects.filter(experiment__in=keys, rank=1).exclude(kind="keep").order_by("plan_id")
+    ranges = {row[0]: row[1:] for row in first.values_list("experiment_id", *ends)}
     made = []
     for item in listed:
         profile, mfu, shares = newest.get(item.pk, (None, None, None))
         scale = item.step_time_s or 1.0
         parts = {key: share * scale for key, share in (shares or {}).items()}
-        made.append(ListedRun(item, mfu, bars.step_terms(parts, item.axis_roles), gains.get(item.pk), profile))
+        terms = bars.step_terms(parts, item.axis_roles)
+        made.append(ListedRun(item, mfu, terms, gains.get(item.pk), profile, *ranges.get(item.pk, (None, None))))
     return made
 
 

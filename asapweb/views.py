@@ -22,6 +22,7 @@ from asapweb import run_list
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
 from dialogue.views_palette import result_context
+from experiments import bars
 from experiments.filters import ExperimentSearch
 from experiments.models import Event, Experiment, Run, RunStatus, SavedView
 from experiments.progress import PROGRESS_EVENTS, steps_of
@@ -138,6 +139,7 @@ def experiments(request: MemberRequest) -> HttpResponse:
         "here": "experiments",
         "page": page,
         "rows": listed,
+        "legend": bars.legend(term for row in listed for term in row.terms) if "parts" in shown else (),
         "scale_s": max((row.total for row in listed if row.item.step_time_s), default=0.0),
         "columns": [(key, *run_list.COLUMNS[key]) for key in shown],
         "narrow": not chosen,

@@ -97,6 +97,17 @@ def step_terms(breakdown_s: Mapping[str, float], roles: Mapping[str, str] | None
     return sorted(terms, key=lambda part: (part.order, part.key))
 
 
+def legend(terms: Iterable[Term]) -> list[tuple[str, str]]:
+    """Return (colour class, words) of each colour among the terms, in their order."""
+    words: dict[str, list[str]] = {}
+    for item in sorted(terms, key=lambda each: (each.order, each.key)):
+        said = words.setdefault(item.css, [])
+        label = item.label.removeprefix("Collectives on ")
+        if label not in said:
+            said.append(label)
+    return [(css, ", ".join(said)) for css, said in words.items()]
+
+
 def collectives_class(terms: Iterable[Term]) -> str:
     """Colour class of collectives that are drawn as one part: that of their axis; empty where there are several."""
     classes = {part.css for part in terms if part.key.startswith(("ici", "dcn"))}
