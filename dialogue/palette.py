@@ -27,7 +27,7 @@ from proposals.agents.retrieval import Unavailable
 from proposals.agents.settings import parse
 from proposals.agents.toolbox import call
 from proposals.agents.tools.operations import Filter, ops
-from proposals.agents.tools.prices import PriceArguments, Prices
+from proposals.agents.tools.prices import PriceArguments, PricesSideBySide
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
 
@@ -106,7 +106,7 @@ def _at_the_right(bench: Workbench, of: Any, key: str) -> tuple[str, str]:
     if key not in ("price", "fits"):
         return "", ""
     found = call(bench, PriceArguments(configurations=(of,)))
-    assert isinstance(found, Prices)
+    assert isinstance(found, PricesSideBySide)
     (row,) = found.configurations
 
     def printed(path: str) -> str:

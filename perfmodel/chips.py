@@ -34,6 +34,10 @@ _FP32_PASSES = 6.0
 Number = Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+#: Share of the usable HBM that a program cannot count on: XLA plans to the byte, a GPU's caching allocator fragments.
+MEMORY_MARGIN = {"tpu": 0.02, "gpu": 0.05}
+
+
 @dataclass(frozen=True)
 class Chip:
     """One accelerator chip.  Bytes, bytes/s, FLOP/s; bandwidths one-way.
@@ -78,6 +82,11 @@ class Chip:
     def vendor(self) -> str:
         """`Google`, or the first word of a GPU's title."""
         return "Google" if self.kind == "tpu" else self.title.partition(" ")[0]
+
+    @property
+    def hbm_capacity_bytes(self) -> float:
+        """What a program can count on of the usable HBM."""
+        return self.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[self.kind])
 
     @property
     def dcn_bytes_per_s_per_chip(self) -> float:

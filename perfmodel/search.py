@@ -26,7 +26,7 @@ BLOCK = 32_768
 LISTED_REJECTIONS = 200
 
 
-class Candidate(NamedTuple):
+class SearchedMesh(NamedTuple):
     """A legal configuration with its prediction."""
 
     config: ExperimentConfig
@@ -47,7 +47,7 @@ class SearchResult:
     evidence: what prices were calibrated from.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[SearchedMesh, ...]
     rejected: tuple[Rejection, ...]
     considered: int
     rejected_by_rule: Mapping[str, int]
@@ -157,7 +157,7 @@ def search(
     priced = price_space(build_space(config, constraints), known)
     chosen = [priced.config(candidate) for candidate in priced.ranked[:top]]
     return SearchResult(
-        candidates=tuple(map(Candidate, chosen, predict_all(chosen, known))),
+        candidates=tuple(map(SearchedMesh, chosen, predict_all(chosen, known))),
         evidence=known,
         rejected=_rejections(priced),
         considered=priced.space.count,

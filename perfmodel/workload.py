@@ -49,8 +49,6 @@ MOMENT_BYTES = {"adamw": 8.0, "adam": 8.0, "adafactor": 0.1, "sgd": 0.0, "moment
 
 #: Year of software of which nothing is known.
 NEWEST = 9999.0
-#: Share of the usable HBM that a program cannot count on: XLA plans to the byte, a GPU's caching allocator fragments.
-MEMORY_MARGIN = {"tpu": 0.02, "gpu": 0.05}
 
 
 def _one() -> Floats:
@@ -159,7 +157,7 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
         peak=array_of(over.get("peak_flops_per_s", chip.peak(precision))),
         peak_bf16=array_of(over.get("peak_bf16_flops_per_s", min(chip.peak("bf16"), chip.peak(precision)))),
         hbm_bytes_per_s=array_of(over.get("hbm_bytes_per_s", chip.hbm_bytes_per_s)),
-        hbm_capacity_bytes=array_of(over.get("hbm_bytes", chip.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[chip.kind]))),
+        hbm_capacity_bytes=array_of(over.get("hbm_bytes", chip.hbm_capacity_bytes)),
         host_link_bytes_per_s=array_of(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
         hosts=array_of(max(1.0, hardware.chips / chip.chips_per_host)),
         chips=array_of(hardware.chips),

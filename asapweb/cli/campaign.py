@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent.provider.settings import SettingsError
 from asapweb.user_error import UserError
 from campaigns.backends import Backend, Compiled, Landscape, Local, Modelled, read_landscape
-from campaigns.engine.candidates import Candidates, listed
+from campaigns.engine.candidates import TrialCandidates, listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import key_of, parameters_of, searched
@@ -129,7 +129,7 @@ def _adviser(
 
 
 def _played(
-    c: Candidates, baseline: int | None, backend: Backend, most: int, adviser: TunerClient | None = None
+    c: TrialCandidates, baseline: int | None, backend: Backend, most: int, adviser: TunerClient | None = None
 ) -> tuple[Pool, list[str], str]:
     pool, whys = Pool(), []
     if baseline is not None:
@@ -150,12 +150,12 @@ def _played(
     return pool, whys, f"The budget of {most} trials is spent."
 
 
-def _scaled(c: Candidates, pool: Pool) -> Candidates:
+def _scaled(c: TrialCandidates, pool: Pool) -> TrialCandidates:
     """Predicted times in those of this machine, by the first trial that ran."""
     return c.in_units_of(pool.done[0].candidate, pool.done[0].step_time_s or 1.0) if pool.done else c
 
 
-def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
+def _tried(c: TrialCandidates, row: int, backend: Backend) -> Trial:
     config = c.configs[row]
     outcome = backend.measure(config, lambda: False)
     if not outcome.step_times_s:
@@ -166,7 +166,7 @@ def _tried(c: Candidates, row: int, backend: Backend) -> Trial:
     )  # fmt: skip
 
 
-def _row(c: Candidates, trial: Trial) -> dict[str, Any]:
+def _row(c: TrialCandidates, trial: Trial) -> dict[str, Any]:
     failure, config = trial.failure, c.configs[trial.candidate]
     return {
         "parameters": parameters_of(config),

@@ -9,7 +9,7 @@ from agent.events import drive
 from campaigns.agents import tuner
 from campaigns.agents.view import Question
 from campaigns.engine.acquisition import look
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
 from campaigns.engine.requested_trials import CandidateLookup
@@ -30,7 +30,7 @@ class TunerClient:
     most_tokens: int
     tokens: int = 0
 
-    def choose(self, c: Candidates, pool: Pool, step: Iteration, left: int) -> tuple[ScoredCandidate, Sentence]:
+    def choose(self, c: TrialCandidates, pool: Pool, step: Iteration, left: int) -> tuple[ScoredCandidate, Sentence]:
         """The next trial and why: the model's, or the built-in one.  left: trials of the budget."""
         choice, provider = step.choices[0], endpoint.provider(tuner.AGENT)
         if provider is None or self.most_tokens - self.tokens < tuner.LEAST_TOKENS:

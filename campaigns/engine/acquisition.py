@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.candidates import PARTS, Candidates
+from campaigns.engine.candidates import PARTS, TrialCandidates
 from campaigns.engine.pool import MOST_ATTEMPTS, Pool, Trial
 from campaigns.engine.posteriors import CandidatePosterior, VarianceComponents, posterior_of, shipped
 from campaigns.engine.space import LEAST_FIT, parameters_of
@@ -42,7 +42,7 @@ class Allowed:
     forbidden: Bools
 
 
-def allowed(c: Candidates, pool: Pool) -> Allowed:
+def allowed(c: TrialCandidates, pool: Pool) -> Allowed:
     """No duplicate, no combination known to fail, legality."""
     tried = np.zeros(len(c), dtype=bool)
     forbidden = np.zeros(len(c), dtype=bool)
@@ -60,7 +60,7 @@ def allowed(c: Candidates, pool: Pool) -> Allowed:
     return Allowed(c.legal & ~tried & ~forbidden, held, tried, forbidden)
 
 
-def covered(c: Candidates, candidate: int, forbidden: Forbidden) -> Bools:
+def covered(c: TrialCandidates, candidate: int, forbidden: Forbidden) -> Bools:
     """The candidates that a failure forbids; of memory those that would be fuller.
 
     What is as full has not failed yet: many settings leave the demand as it is where another part of the step sets it.
@@ -107,7 +107,7 @@ _NAMES = {"grad_accum": "gradient accumulation", "xla_flags": "XLA flags"}
 
 
 def reason(
-    c: Candidates, belief: CandidatePosterior, best: Trial | None, choice: ScoredCandidate, largest: bool = True
+    c: TrialCandidates, belief: CandidatePosterior, best: Trial | None, choice: ScoredCandidate, largest: bool = True
 ) -> Sentence:
     """Return what it changes of the best so far, what that is expected to bring, and where from.
 
@@ -150,7 +150,7 @@ def reason(
     return join(" ", spoken)
 
 
-def _moved(c: Candidates, before: int, after: int) -> Sentence | None:
+def _moved(c: TrialCandidates, before: int, after: int) -> Sentence | None:
     """The part of the step that the change saves most of."""
     saved = c.shares[before] * c.time_s[before] - c.shares[after] * c.time_s[after]
     most = int(np.argmax(saved))
@@ -215,7 +215,7 @@ class Acquisition:
     from being tried; before anything ran, how fast it is likely to be.
     """
 
-    candidates: Candidates
+    candidates: TrialCandidates
     pool: Pool
     rules: Allowed
     belief: CandidatePosterior
@@ -271,7 +271,7 @@ class Acquisition:
         return replace(choice, why=reason(c, belief, best, choice, largest))
 
 
-def look(c: Candidates, pool: Pool, *, division: VarianceComponents | None = None) -> Acquisition:
+def look(c: TrialCandidates, pool: Pool, *, division: VarianceComponents | None = None) -> Acquisition:
     """What the pool makes of every candidate now."""
     rules = allowed(c, pool)
     belief = posterior_of(c, pool, division or shipped())
@@ -279,7 +279,7 @@ def look(c: Candidates, pool: Pool, *, division: VarianceComponents | None = Non
     return Acquisition(c, pool, rules, belief, best, np.where(rules.rows, _worth(c, belief, best), 0.0))
 
 
-def _worth(c: Candidates, belief: CandidatePosterior, best: Trial | None) -> Floats:
+def _worth(c: TrialCandidates, belief: CandidatePosterior, best: Trial | None) -> Floats:
     """Expected improvement in log time; before anything ran, how fast it is likely to be, the chance to run counted."""
     if best is not None and best.step_time_s is not None:
         return expected(belief, float(np.log(best.step_time_s / c.tokens[best.candidate])))

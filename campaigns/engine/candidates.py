@@ -43,7 +43,7 @@ POLICY_STEP = 2.0
 
 
 @dataclass(frozen=True)
-class Candidates:
+class TrialCandidates:
     """Arrays over candidates.
 
     tokens: per step.  time_s: predicted seconds per step where nothing stalls; stalled_s: where it does, and
@@ -96,24 +96,24 @@ class Candidates:
         """What failures forbid, worked out once each (`strategy.covered`)."""
         return {}
 
-    def take(self, rows: npt.NDArray[np.integer]) -> Candidates:
+    def take(self, rows: npt.NDArray[np.integer]) -> TrialCandidates:
         """The candidates at these indices."""
         arrays: dict[str, Any] = {name: mapped(lambda array: array[rows], getattr(self, name)) for name in _ARRAYS}
         return replace(self, configs=tuple(self.configs[int(i)] for i in rows), **arrays)
 
-    def in_units_of(self, row: int, step_time_s: float) -> Candidates:
+    def in_units_of(self, row: int, step_time_s: float) -> TrialCandidates:
         """Predicted times as of a machine on which this candidate takes so long: trials may run on other devices than
         those that were configured."""
         ratio = step_time_s / float(self.time_s[row])
         return replace(self, time_s=self.time_s * ratio, stalled_s=self.stalled_s * ratio)
 
-    def with_(self, more: Candidates) -> Candidates:
+    def with_(self, more: TrialCandidates) -> TrialCandidates:
         """These, then others."""
         arrays: dict[str, Any] = {name: concatenated(getattr(self, name), getattr(more, name)) for name in _ARRAYS}
         return replace(self, configs=(*self.configs, *more.configs), **arrays)
 
 
-_ARRAYS = tuple(part.name for part in fields(Candidates) if part.name not in ("configs", "known"))
+_ARRAYS = tuple(part.name for part in fields(TrialCandidates) if part.name not in ("configs", "known"))
 
 
 def price(
@@ -122,7 +122,7 @@ def price(
     evidence: Evidence = NOTHING,
     doublings: Floats | float = 0.0,
     efficiencies: Efficiencies | EfficiencyTable | None = None,
-) -> Candidates:
+) -> TrialCandidates:
     """Price configurations of one workload under the evidence.
 
     work: the same as arrays along one dimension.  doublings: distance of each mesh from that of the evidence.
@@ -150,7 +150,7 @@ def price(
         parts[_OF_PART[name]] = parts[_OF_PART[name]] + flat(value)
     # A stall is a mode of its own, not a part of the step that scales.
     parts["overhead"] = parts["overhead"] - flat(priced.estimate_s - priced.smooth_s)
-    return Candidates(
+    return TrialCandidates(
         configs=tuple(configs),
         tokens=flat(work.training.global_batch) * flat(work.training.seq_len),
         time_s=time_s,
@@ -167,7 +167,7 @@ def price(
 
 def listed(
     configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
-) -> Candidates:
+) -> TrialCandidates:
     """The configurations of a recorded landscape."""
     return price(configs, stack([from_config(config) for config in configs]), efficiencies=efficiencies)
 

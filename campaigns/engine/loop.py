@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from campaigns.engine.acquisition import ScoredCandidate, look
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.posteriors import VarianceComponents, shipped
 from experiments.sentences import Sentence, Value, say
@@ -36,7 +36,7 @@ class Iteration:
 
 
 def iterate(
-    c: Candidates,
+    c: TrialCandidates,
     pool: Pool,
     count: int = 1,
     *,

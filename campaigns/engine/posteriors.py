@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.pool import Pool, Trial
 from perfmodel.legality import MemoryRun
 from perfmodel.reading import EXACT, read_rows
@@ -61,14 +61,14 @@ def shipped() -> VarianceComponents:
     return read_rows(VarianceComponents, {"residual": data["residual"]})["residual"]
 
 
-def covariance(c: Candidates, rows: Ints, columns: Ints, d: VarianceComponents) -> Floats:
+def covariance(c: TrialCandidates, rows: Ints, columns: Ints, d: VarianceComponents) -> Floats:
     """(rows, columns): of log(measured / predicted), without the noise of measurements."""
     near = _near(c.settings[rows], c.settings[columns], d.length)
     shared = d.common + d.parts * (c.shares[rows] @ c.shares[columns].T) + d.local * near
     return np.asarray(OFFSET**2 + c.sigma[rows][:, None] * c.sigma[columns][None, :] * shared)
 
 
-def variance(c: Candidates, d: VarianceComponents) -> Floats:
+def variance(c: TrialCandidates, d: VarianceComponents) -> Floats:
     """The diagonal of `covariance` over all candidates."""
     return np.asarray(OFFSET**2 + c.sigma**2 * (d.common + d.parts * (c.shares**2).sum(axis=1) + d.local))
 
@@ -82,7 +82,7 @@ class ResidualPosterior:
 
 
 def learn(
-    c: Candidates, rows: Ints, residual: Floats, d: VarianceComponents, certain: Ints | None = None
+    c: TrialCandidates, rows: Ints, residual: Floats, d: VarianceComponents, certain: Ints | None = None
 ) -> ResidualPosterior:
     """Condition on log(measured / predicted) of the candidates `rows`; `certain` are taken as measured at their mean,
     as of trials that still run."""
@@ -132,7 +132,7 @@ class CandidatePosterior:
     runs: Floats
 
 
-def posterior_of(c: Candidates, pool: Pool, division: VarianceComponents) -> CandidatePosterior:
+def posterior_of(c: TrialCandidates, pool: Pool, division: VarianceComponents) -> CandidatePosterior:
     """Return what is believed of every candidate after the trials of the pool."""
     done = _taught(c, pool.done)
     rows = np.array([trial.candidate for trial in done], dtype=np.int64)
@@ -153,7 +153,7 @@ def posterior_of(c: Candidates, pool: Pool, division: VarianceComponents) -> Can
     )
 
 
-def _taught(c: Candidates, done: Sequence[Trial]) -> Sequence[Trial]:
+def _taught(c: TrialCandidates, done: Sequence[Trial]) -> Sequence[Trial]:
     if len(done) <= MOST_LEARNT:
         return done
     fastest = sorted(done, key=lambda trial: (trial.step_time_s or 0.0) / c.tokens[trial.candidate])[: MOST_LEARNT // 2]
@@ -166,7 +166,7 @@ def _near(one: Floats, other: Floats, length: float) -> Floats:
     return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0) / length**2))
 
 
-def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: VarianceComponents) -> Floats:
+def _stall(c: TrialCandidates, rows: Ints, slow: npt.NDArray[np.bool_], division: VarianceComponents) -> Floats:
     """The model's chance, and how often neighbours stalled that could."""
     could = c.stall_chance[rows] > 0
     if not could.any():
@@ -176,7 +176,7 @@ def _stall(c: Candidates, rows: Ints, slow: npt.NDArray[np.bool_], division: Var
     return np.where(c.stall_chance > 0, seen / (STALL_WEIGHT + near.sum(axis=1)), 0.0)
 
 
-def _fits(c: Candidates, done: Sequence[Trial], failed: Sequence[Trial]) -> tuple[Floats, Floats]:
+def _fits(c: TrialCandidates, done: Sequence[Trial], failed: Sequence[Trial]) -> tuple[Floats, Floats]:
     """Probability that memory suffices, and of each failed trial that it ran out of memory.
 
     Trials that ran and trials of a known cause come first; where the cause is not known, memory is as likely as it
@@ -194,7 +194,7 @@ def _fits(c: Candidates, done: Sequence[Trial], failed: Sequence[Trial]) -> tupl
     return posterior.probability_fits(posterior.corrected(c.used)), share
 
 
-def _ran_out(c: Candidates, failed: Sequence[Trial], share: Floats) -> list[MemoryRun]:
+def _ran_out(c: TrialCandidates, failed: Sequence[Trial], share: Floats) -> list[MemoryRun]:
     """Failed trials that tell of memory: what failed for another cause may not have needed all of it yet."""
     return [
         MemoryRun(c.memory_of(trial.candidate), None, float(of))
@@ -212,7 +212,7 @@ def _memory_share(trial: Trial) -> float:
 
 
 def _other_failures(
-    c: Candidates, done: Sequence[Trial], failed: Sequence[Trial], by_memory: Floats, division: VarianceComponents
+    c: TrialCandidates, done: Sequence[Trial], failed: Sequence[Trial], by_memory: Floats, division: VarianceComponents
 ) -> Floats:
     """Chance that a candidate fails for another cause, from how its neighbours fared."""
     trials = (*done, *failed)

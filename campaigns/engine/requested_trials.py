@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.space import key_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import read_mesh
@@ -29,7 +29,7 @@ class CandidateLookup:
     """
 
     config: ExperimentConfig
-    candidates: Candidates
+    candidates: TrialCandidates
     by_key: Mapping[str, int]
     constraints: Constraints | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, Floats, Ints, price
+from campaigns.engine.candidates import Floats, Ints, TrialCandidates, price
 from perfmodel import legality
 from perfmodel.arrays import picked
 from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
@@ -20,8 +20,7 @@ from perfmodel.terms import step_terms
 from proposals.constraints import Constraints
 from proposals.proposer.changes import further_changes
 from proposals.proposer.limits import rules_of
-from proposals.proposer.space import Candidates as All
-from proposals.proposer.space import all_with, enumerate_meshes
+from proposals.proposer.space import Candidates, all_with, enumerate_meshes
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
 MOST_CANDIDATES = 4096
@@ -36,7 +35,7 @@ class Space:
     """candidates: the one at `baseline` is the current configuration.  considered: meshes with changes that were
     priced; held_back: how many of them broke which rule first."""
 
-    candidates: Candidates
+    candidates: TrialCandidates
     baseline: int
     considered: int
     held_back: Mapping[str, int]
@@ -77,7 +76,7 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 
-def _different(c: All, rows: Ints, per_step: Floats) -> Ints:
+def _different(c: Candidates, rows: Ints, per_step: Floats) -> Ints:
     """One of those that are the same to the chips: inside a slice `data` and `fsdp` are one axis, and sharding weights
     over an axis of size 1 changes nothing.  The current configuration is kept, else the one that changes least."""
     mesh = c.config.mesh

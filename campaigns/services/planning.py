@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from campaigns.agents.tuner import MOST_WISHES
 from campaigns.agents.view import Question
 from campaigns.engine.acquisition import look
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import LEAST_GAIN, Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
 from campaigns.engine.space import key_of, settings_of
@@ -136,7 +136,9 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
     return 0
 
 
-def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, most: int, trials_left: int) -> Question:
+def _question(
+    campaign: Campaign, c: TrialCandidates, pool: Pool, step: Iteration, most: int, trials_left: int
+) -> Question:
     left: dict[str, float] = {"trials": trials_left}
     if campaign.most_s is not None:
         left["time_s"] = max(0.0, campaign.most_s - _ran_s(campaign))
@@ -152,7 +154,7 @@ def _question(campaign: Campaign, c: Candidates, pool: Pool, step: Iteration, mo
     )
 
 
-def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advice: Advised | None) -> None:
+def _store(campaign: Campaign, c: TrialCandidates, step: Iteration, number: int, advice: Advised | None) -> None:
     keys = [key_of(c.configs[choice.candidate]) for choice in step.choices]
     # A failure whose cause is not known may come again: the same trial, run once more.
     failed = {trial.key: trial for trial in campaign.trials.filter(status=TrialStatus.FAILED, key__in=keys)}
@@ -174,7 +176,7 @@ def _store(campaign: Campaign, c: Candidates, step: Iteration, number: int, advi
 
 
 def _trial(
-    campaign: Campaign, c: Candidates, choice: ScoredCandidate, number: int, advice: Advised | None, planned: int
+    campaign: Campaign, c: TrialCandidates, choice: ScoredCandidate, number: int, advice: Advised | None, planned: int
 ) -> Trial:
     config = c.configs[choice.candidate]
     why = advising.why(choice, key_of(config), advice, planned)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from campaigns.backends import Landscape, read_landscape
-from campaigns.engine.candidates import Candidates, listed, price
+from campaigns.engine.candidates import TrialCandidates, listed, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.requested_trials import CandidateLookup
@@ -45,7 +45,7 @@ class Field:
     """Candidates by the keys of trials.  config: what the campaign began with; landscape: of recorded runs."""
 
     config: ExperimentConfig
-    candidates: Candidates
+    candidates: TrialCandidates
     by_key: Mapping[str, int]
     considered: int
     held_back: Mapping[str, int]
@@ -76,7 +76,7 @@ def _keys(configs: Sequence[ExperimentConfig]) -> dict[str, int]:
     return {key_of(config): row for row, config in enumerate(configs)}
 
 
-def register_of(campaign: Campaign, candidates: Candidates) -> CandidateLookup:
+def register_of(campaign: Campaign, candidates: TrialCandidates) -> CandidateLookup:
     """The candidates as configurations that somebody asks for."""
     field = field_of(campaign)
     rules = None if field.landscape is not None else Constraints.from_json(campaign.constraints or {})
@@ -111,7 +111,7 @@ def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> Exper
     return replace(candidate(config, Candidate(trial["mesh"], changes)), measured=None)
 
 
-def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:
+def pool_of(campaign: Campaign, field: Field) -> tuple[TrialCandidates, Pool]:
     """The trials as the engine takes them; those that the space of today does not hold are added to it."""
     rows = list(campaign.trials.order_by("number").values(*COLUMNS))
     by_key, candidates = dict(field.by_key), field.candidates
@@ -122,7 +122,7 @@ def pool_of(campaign: Campaign, field: Field) -> tuple[Candidates, Pool]:
     return candidates, Pool(tuple(_tried(field, by_key[row["key"]], row) for row in rows))
 
 
-def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> Candidates:
+def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> TrialCandidates:
     evidence = evidence_of_campaign(campaign, field.config)
     doublings = np.array([mesh_distance(field.config.mesh, config.mesh) for config in configs])
     return field.candidates.with_(price(configs, stack([from_config(one) for one in configs]), evidence, doublings))

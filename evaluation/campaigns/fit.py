@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.posteriors import RESIDUALS_FILE, VarianceComponents, covariance
 from evaluation.campaigns.recorded import Recorded, of_sweeps
 from evaluation.held_out import FOLDINGS
@@ -36,7 +36,7 @@ NUMBERS = tuple(part.name for part in fields(VarianceComponents) if part.name !=
 class Errors:
     """log(measured / predicted) of the runs `rows` of a workload, of the nearer of stalled and not."""
 
-    candidates: Candidates
+    candidates: TrialCandidates
     rows: Ints
     residual: Floats
 
@@ -65,7 +65,7 @@ def fitted(landscapes: Sequence[Recorded]) -> VarianceComponents:
     return _division(logs, text)
 
 
-def log_likelihood(c: Candidates, rows: Ints, residual: Floats, d: VarianceComponents) -> float:
+def log_likelihood(c: TrialCandidates, rows: Ints, residual: Floats, d: VarianceComponents) -> float:
     """Of measurements of one workload under a division, their errors taken as Gaussian."""
     within = covariance(c, rows, rows, d) + np.diag(np.full(len(rows), d.noise**2))
     root, lower = cho_factor(within, lower=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import LEAST_GAIN, PATIENCE, iterate, since
 from campaigns.engine.pool import Pool
 from campaigns.engine.posteriors import VarianceComponents, shipped
@@ -37,7 +37,7 @@ def run(
     start: int,
     *,
     forgets: bool = False,
-    candidates: Candidates | None = None,
+    candidates: TrialCandidates | None = None,
     budget: int = BUDGET,
 ) -> Run:
     """forgets: whether only the last trial is known.  candidates: as the campaign sees them, the landscape's own by
@@ -64,7 +64,7 @@ def run(
     return Run(tuple(tried), converged)
 
 
-def without_model(c: Candidates) -> Candidates:
+def without_model(c: TrialCandidates) -> TrialCandidates:
     """Candidates of whose times and memory nothing is known but the ideal compute time, the same for all."""
     count = len(c)
     nothing = np.zeros(count)

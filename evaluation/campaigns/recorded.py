@@ -15,7 +15,7 @@ from io import BytesIO
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.candidates import Candidates, listed
+from campaigns.engine.candidates import TrialCandidates, listed
 from campaigns.engine.pool import Trial
 from evaluation.optico import tuned_runs
 from evaluation.sweep_groups import Group, groups
@@ -49,7 +49,7 @@ class Recorded:
 
     name: str
     source: str
-    candidates: Candidates
+    candidates: TrialCandidates
     time_s: Floats
     peak_bytes: Floats
     failures: tuple[Failure | None, ...]
@@ -58,7 +58,7 @@ class Recorded:
     def __len__(self) -> int:
         return len(self.time_s)
 
-    def seen_from(self, start: int) -> Candidates:
+    def seen_from(self, start: int) -> TrialCandidates:
         """The candidates as a campaign prices them that begins with one of them."""
         c = self.candidates
         return c.in_units_of(start, float(self.time_s[start])) if self.elsewhere else c

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates, price
+from campaigns.engine.candidates import TrialCandidates, price
 from evaluation.calibration_report import Trial
 from evaluation.campaigns.ours import run
 from evaluation.campaigns.recorded import Recorded, trajectory
@@ -38,7 +38,7 @@ def regrets() -> Mapping[str, np.ndarray]:
         distance = trial.distance.reshape(-1)
         step = Evidence(scenario.config, Observation(scenario.baseline_s, {}))
         profile = Evidence(scenario.config, trial.observation)
-        seen: dict[str, Candidates] = {
+        seen: dict[str, TrialCandidates] = {
             "with the profile": price(configs, trial.candidates.work, profile, distance),
             "with its step time alone": price(configs, trial.candidates.work, step, distance),
             "model alone": plain,

@@ -31,7 +31,7 @@ from proposals.candidate import Candidate, candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
 from proposals.proposer.precedents import Precedent, published
-from proposals.proposer.pricer import Field, Pricer
+from proposals.proposer.pricer import PricedCandidates, Pricer
 from proposals.proposer.prices import confidence_of, rank
 from proposals.proposer.space import Candidates
 
@@ -49,7 +49,7 @@ SEEDS = range(4)
 class BlindPricer(Pricer):
     """A Pricer without the performance model's gains: rules, costs and precedents alone rank the candidates."""
 
-    def _priced(self, candidates: Candidates) -> Field:
+    def _priced(self, candidates: Candidates) -> PricedCandidates:
         field = super()._priced(candidates)
         ran = np.arange(len(candidates)) == candidates.baseline
         speedup, sigma = np.ones(len(candidates)), np.where(ran, 0.0, BLIND_SPREAD)

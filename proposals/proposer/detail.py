@@ -16,7 +16,7 @@ from proposals.plan import Communication, Neighbour
 from proposals.proposer.case import LADDER
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
-from proposals.proposer.prices import Field, axes_of_group, gains
+from proposals.proposer.prices import PricedCandidates, axes_of_group, gains
 
 #: Traffic on the links of each group of axes.
 MOVES = {
@@ -32,7 +32,7 @@ MOVES = {
 DISPUTED = 0.01
 
 
-def communication(field: Field, index: int) -> tuple[Communication, ...]:
+def communication(field: PricedCandidates, index: int) -> tuple[Communication, ...]:
     """Exposed communication before and after."""
     c, prices, base = field.candidates, field.prices, field.candidates.baseline
     rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
@@ -63,7 +63,7 @@ def communication(field: Field, index: int) -> tuple[Communication, ...]:
     )
 
 
-def parts(field: Field, index: int) -> dict[str, dict[str, float]]:
+def parts(field: PricedCandidates, index: int) -> dict[str, dict[str, float]]:
     """Seconds of the step by part, {"before", "after"}, for the tokens of the current step, collectives by what they
     move: an axis whose traffic changes its kind is two parts."""
     candidates, by_name = field.candidates, dict[str, dict[str, float]]()
@@ -121,7 +121,7 @@ def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evi
 
 
 @dataclass(frozen=True)
-class Step:
+class NeighbourStep:
     """A neighbour of a configuration, in words."""
 
     varies: str
@@ -130,7 +130,7 @@ class Step:
     change: Change
 
 
-def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator[Step]:
+def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator[NeighbourStep]:
     """Each axis doubled while a partner is halved, the batch halved and doubled, and the next remat policies."""
     for place in ("ici", "dcn"):
         sizes = dict(getattr(mesh, place))
@@ -141,18 +141,20 @@ def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator
                 across = " over DCN" if place == "dcn" else ""
                 pairs = tuple(moved.items())
                 stepped = replace(mesh, ici=pairs) if place == "ici" else replace(mesh, dcn=pairs)
-                yield Step("mesh", words + across, stepped, change)
+                yield NeighbourStep("mesh", words + across, stepped, change)
     training = config.training
     batch = change.get("global_batch", training.global_batch)
     for new in (batch // 2 if batch % 2 == 0 else 0, batch * 2) if batch else ():
         if new:
-            yield Step("batch", f"global batch {batch} → {new}", mesh, own_change(config, change, "global_batch", new))
+            yield NeighbourStep(
+                "batch", f"global batch {batch} → {new}", mesh, own_change(config, change, "global_batch", new)
+            )
     if missing_facts(config):
         return  # what a policy would do cannot be priced
     policy = change.get("remat", training.remat)
     at = LADDER.index(policy)
     for name in (*LADDER[max(0, at - 1) : at], *LADDER[at + 1 : at + 2]):
-        yield Step("remat", f"remat policy {policy} → {name}", mesh, own_change(config, change, "remat", name))
+        yield NeighbourStep("remat", f"remat policy {policy} → {name}", mesh, own_change(config, change, "remat", name))
 
 
 def own_change(config: ExperimentConfig, change: Change, key: str, value: object) -> Change:
@@ -162,7 +164,7 @@ def own_change(config: ExperimentConfig, change: Change, key: str, value: object
 
 
 def neighbours(
-    steps: Sequence[Step], field: Field, rules: Sequence[Rule], first: int, of: int
+    steps: Sequence[NeighbourStep], field: PricedCandidates, rules: Sequence[Rule], first: int, of: int
 ) -> tuple[Neighbour, ...]:
     """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
     rows = []

@@ -52,7 +52,7 @@ from proposals.proposer.precedents import (
     situation,
 )
 from proposals.proposer.prices import (
-    Field,
+    PricedCandidates,
     as_measured,
     confidence_of,
     exposed_s,
@@ -192,7 +192,7 @@ class Pricer:
         precedents = () if self.observed.stand_in else self.precedents
         return Library(precedents, situation(self.config, self.diagnosis))
 
-    def _field(self, asked: Constraints) -> Field:
+    def _field(self, asked: Constraints) -> PricedCandidates:
         """The best legal candidates within the constraints.
 
         Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
@@ -229,14 +229,14 @@ class Pricer:
         field = self._field(Constraints())
         return keeping_is_right(field.candidates, field.ranked)
 
-    def _priced(self, candidates: Candidates) -> Field:
+    def _priced(self, candidates: Candidates) -> PricedCandidates:
         prices = price(candidates, self.evidence)
         ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
-        return Field(candidates, prices, ranked, self.evidence, self.observed.timed)
+        return PricedCandidates(candidates, prices, ranked, self.evidence, self.observed.timed)
 
     def _proposal(
         self,
-        field: Field,
+        field: PricedCandidates,
         choice: Choice,
         number: int,
         baseline: Predicted,
@@ -285,7 +285,7 @@ class Pricer:
             communication=detail.communication(field, index),
         )
 
-    def _around(self, of: Candidate) -> tuple[list[detail.Step], Field]:
+    def _around(self, of: Candidate) -> tuple[list[detail.NeighbourStep], PricedCandidates]:
         """The neighbours of a configuration, and beside each other the current one, this one and these, priced."""
         mesh = Mesh(tuple(of.mesh["ici"].items()), tuple(of.mesh["dcn"].items()), self.config.mesh.axis_roles)
         changes = dict(of.changes)
@@ -293,7 +293,9 @@ class Pricer:
         listed = [(mesh, changes), *((step.mesh, step.change) for step in steps)]
         return steps, self._priced(side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory))
 
-    def _sensitivity(self, steps: list[detail.Step], around: Field, asked: Constraints) -> tuple[Neighbour, ...]:
+    def _sensitivity(
+        self, steps: list[detail.NeighbourStep], around: PricedCandidates, asked: Constraints
+    ) -> tuple[Neighbour, ...]:
         return detail.neighbours(steps, around, rules_of(around.candidates, asked), 2, 1)
 
 

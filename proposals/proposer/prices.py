@@ -150,7 +150,7 @@ def rank(
 
 
 @dataclass(frozen=True)
-class Field:
+class PricedCandidates:
     """Candidates of one run, priced and ranked.
 
     timed: whether the profile has a step time.  rejected: the nearest of the meshes that were left out; considered: how

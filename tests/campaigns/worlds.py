@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Candidates
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import Space, searched
@@ -33,7 +33,7 @@ def space() -> Space:
     return searched(config())
 
 
-def slowed(c: Candidates, part: int, factor: float, capacity: float = 1.0) -> Outcome:
+def slowed(c: TrialCandidates, part: int, factor: float, capacity: float = 1.0) -> Outcome:
     """Where one part of every step takes `factor` times what the model says, and memory ends at a share of what the
     model takes for full."""
 
@@ -46,7 +46,7 @@ def slowed(c: Candidates, part: int, factor: float, capacity: float = 1.0) -> Ou
     return outcome
 
 
-def played(c: Candidates, outcome: Outcome, start: int, budget: int, **options: Any) -> Pool:
+def played(c: TrialCandidates, outcome: Outcome, start: int, budget: int, **options: Any) -> Pool:
     """A campaign to its end."""
     pool = Pool((outcome(start),))
     for _ in range(budget):

@@ -25,7 +25,7 @@ from perfmodel.config import (
 )
 from perfmodel.execution import profile_named
 from perfmodel.price import NOTHING, Evidence, predict
-from perfmodel.search import Candidate, search
+from perfmodel.search import SearchedMesh, search
 from perfmodel.space import SearchBounds, changed, prime_powers
 from proposals import facts
 from proposals.agents.tool_result import Result, about, taken
@@ -77,11 +77,12 @@ def chip_named(name: str) -> Chip:
 
 
 def _facts(chip: Chip, config: ExperimentConfig) -> Result:
-    """Return a chip as its data sheet has it, per chip; bandwidths one way."""
+    """Return a chip as prices take it, per chip; bandwidths one way.  chips_per_vm: of one process, fewer where a host
+    runs several VMs."""
     precision = config.training.precision
     peak = chip.peak(precision)
     return taken(
-        chip, "title hbm_usable_bytes hbm_bytes_per_s host_link_bytes_per_s chips_per_host",
+        chip, "title hbm_capacity_bytes hbm_bytes_per_s host_link_bytes_per_s chips_per_host chips_per_vm",
         chip=chip.name, peak_flops_per_s=peak, precision=precision, native_precisions=tuple(chip.peak_flops_per_s),
         ridge_flops_per_byte=peak / chip.hbm_bytes_per_s, matrix_tile=chip.matrix_tile or None,
         link_bytes_per_s=chip.ici_link_bytes_per_s or chip.nvlink_bytes_per_s or None,
@@ -134,7 +135,7 @@ def fastest(
     chips: int,
     changes: Mapping[str, Any] | None = None,
     mesh: Mapping[str, int] | None = None,
-) -> Candidate:
+) -> SearchedMesh:
     """Return a run on other chips, with its prediction: on the mesh given, else on the one that the search puts first,
     with the remat policy that is fastest there unless one is given.  Raises ConfigError where no mesh is legal."""
     own = config.hardware
@@ -143,7 +144,7 @@ def fastest(
     there = replace(changed(replace(config, measured=None), asked), hardware=hardware)
     if mesh:
         there = replace(there, mesh=_mesh(config, mesh, hardware))
-        return Candidate(there, predict(there, evidence))
+        return SearchedMesh(there, predict(there, evidence))
     if hardware is not own:
         there = replace(there, mesh=_mesh(config, {}, hardware))
     policies = (there.training.remat, *profile_named(framework_of(config), chip.kind).remats)
@@ -186,7 +187,7 @@ def _mesh(config: ExperimentConfig, sizes: Mapping[str, int], hardware: Hardware
     return Mesh(tuple(sizes.items()), tuple(across.items()) if hardware.slices > 1 else (), mesh.axis_roles)
 
 
-def _row(best: Candidate, config: ExperimentConfig, chip: Chip) -> Result:
+def _row(best: SearchedMesh, config: ExperimentConfig, chip: Chip) -> Result:
     """Return this run on other hardware.  speed-ups: over the current configuration; changes: training keys that are
     not the run's there."""
     there, made, known = best.config, best.prediction, ("estimate", "low80", "high80")

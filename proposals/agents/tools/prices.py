@@ -46,11 +46,11 @@ class PriceArguments(Arguments):
     neighbours: bool = Field(default=False, description="With single steps from the first one.")
 
 
-class Prices(Result):
+class PricesSideBySide(Result):
     """Configurations beside each other.  fastest: the number, from 1, of the fastest legal one of `configurations`."""
 
 
-def price(bench: Workbench, asked: PriceArguments) -> Prices:
+def price(bench: Workbench, asked: PriceArguments) -> PricesSideBySide:
     """Prices one to eight configurations side by side: step time and speed-up with 80 % intervals, chance to run and be
     faster, memory, broken rules, doubts; of up to three also the terms of the step and their change."""
     page, states = bench, [proposal(bench, number) for number in asked.proposals]
@@ -81,7 +81,7 @@ def price(bench: Workbench, asked: PriceArguments) -> Prices:
     legal = [n for n, each in enumerate(rows, start=1) if not each.violations and each.speedup_per_token]
     fastest = max(legal, key=lambda n: float(rows[n - 1].speedup_per_token.estimate), default=None)
     near = sorted(plans[0][0].sensitivity, key=lambda item: (bool(item.rule), -(item.relative or 0.0)))
-    return Prices(
+    return PricesSideBySide(
         assumed=asked.facts, current=own, configurations=rows, not_priced=refused,
         fastest=fastest if len(rows) > 1 else None, neighbours=[*map(_step, near)] if asked.neighbours else (),
     )  # fmt: skip
