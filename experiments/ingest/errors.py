@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+COPY_AGAIN = "Copy it again from the host, or continue without this host."
+
 
 class IngestError(Exception):
     """A profile that cannot be read.

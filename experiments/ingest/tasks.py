@@ -12,7 +12,7 @@ from experiments.ingest import read_json, read_xprof
 from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
-from experiments.ingest.errors import IngestError, refuse_twice
+from experiments.ingest.errors import COPY_AGAIN, IngestError, refuse_twice
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
@@ -24,7 +24,7 @@ from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
-from experiments.ingest.validate import BASE_BYTES, COPY_AGAIN, HostFacts, facts, host_name, load
+from experiments.ingest.validate import BASE_BYTES, HostFacts, facts, host_name, load
 from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
@@ -192,6 +192,7 @@ def _load_hosts(
             raise
         if host.name not in left_out:
             hosts.append(host)
+            report("host", None, host.name)
     if not hosts:
         raise IngestError("Everything in this session is excluded.", "Keep at least one host.", kind="empty")
     refuse_twice(((host.name, host.file.name) for host in hosts), "host")

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.internal.decoder import _DecodeVarint
 from google.protobuf.message import DecodeError
 
-from experiments.ingest.errors import IngestError
+from experiments.ingest.errors import COPY_AGAIN, IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
 from experiments.ingest.marks import Annotations
 from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
 from experiments.ingest.steps import unix_span
 from experiments.xplane import XSpace
+from formatting import plain
 
 #: What XProf needs for each op event, and more for each op of each step of each core, of which it keeps a record;
 #: beside what the process needs anyway.  Measured with xprof 2.24.2: 0.48 million events without steps 0.48 GB, 0.46
@@ -24,8 +26,6 @@ from experiments.xplane import XSpace
 BYTES_PER_EVENT = 950
 BYTES_PER_STEP_OP = 1_000
 BASE_BYTES = 120_000_000
-
-COPY_AGAIN = "Copy it again from the host, or continue without this host."
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def load(path: Path, name: str) -> XSpace:
     except DecodeError as error:
         if "alloc" in str(error):
             raise MemoryError(str(error)) from error  # the limit's fault, not the file's
-        raise _undecodable(data[:HEAD_BYTES], name, str(error)) from error
+        raise _undecodable(data, name, str(error)) from error
     if not any(plane.name for plane in space.planes):
         raise IngestError(
             f"{name} contains no named planes: nothing was recorded.",
@@ -70,15 +70,31 @@ def load(path: Path, name: str) -> XSpace:
     return space
 
 
-def _undecodable(head: bytes, name: str, detail: str) -> IngestError:
+def _undecodable(data: bytes, name: str, detail: str) -> IngestError:
+    head = data[:HEAD_BYTES]
     kind = sniff(head)
     if kind in ("text", "json"):
         return IngestError(*(named_format(name, head) or why_not(name, kind)), name)
     if kind != "xplane":
         return IngestError(f"{name} is not an XProf profile: it is not an XSpace.", WHAT_IS_ACCEPTED, name)
-    return IngestError(
-        f"{name} is incomplete or damaged: it cannot be decoded.", COPY_AGAIN, name, kind="truncated", detail=detail
-    )
+    missing = _missing_bytes(data)
+    what = f"truncated: its last record lacks {plain(missing, 'bytes')}" if missing else "damaged: it cannot be decoded"
+    return IngestError(f"{name} is {what}.", COPY_AGAIN, name, kind="truncated", detail=detail)
+
+
+def _missing_bytes(data: bytes) -> int:
+    """What the last of the records of an XSpace, each a tag, a length and so many bytes, lacks; 0 where nothing."""
+    end = 0
+    while end < len(data):
+        try:
+            tag, at = _DecodeVarint(data, end)
+            length, at = _DecodeVarint(data, at)
+        except (IndexError, DecodeError):
+            return 1
+        if tag & 7 != 2:  # nothing but planes and texts
+            return 0
+        end = at + length
+    return end - len(data)
 
 
 def is_cpu_recording(space: XSpace) -> bool:

@@ -318,3 +318,9 @@ def test_field_traces(case: str, step_s: float | None, kpis: dict[str, float | N
     assert profile.step_time_s == (None if step_s is None else pytest.approx(step_s, rel=2e-3))
     for key, value in kpis.items():
         assert profile.kpis.get(key) == (None if value is None else pytest.approx(value, rel=1e-2))
+
+
+def test_five_readings_of_a_recording_are_identical(tmp_path: Path) -> None:
+    """In processes of their own, whose hashes of texts differ."""
+    path = training(0).save(tmp_path / "trace.json.gz")
+    assert len({json.dumps(diagnose(read_profile([path])).to_json(), default=str) for _ in range(5)}) == 1

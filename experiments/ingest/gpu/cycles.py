@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
-from experiments.ingest.intervals import Ps
 from experiments.ingest.marks import Steps
 
 
@@ -65,26 +66,16 @@ def _steps(marked: Sequence[Steps], shifts: Sequence[int]) -> Steps:
 
 
 def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace:
-    def times(name: str) -> Ps:
+    def column(name: str, offsets: Sequence[int] | NDArray[np.int64], none: int = UNKNOWN) -> NDArray[Any]:
         columns = [getattr(trace, name) for trace in traces]
-        return np.concatenate(
-            [
-                np.where(column == UNKNOWN, UNKNOWN, column + shift)
-                for column, shift in zip(columns, shifts, strict=True)
-            ]
-        )
+        return np.concatenate([np.where(values == none, none, values + offset)
+                               for values, offset in zip(columns, offsets, strict=True)])  # fmt: skip
 
-    def rows(name: str) -> np.ndarray:
-        return np.concatenate([getattr(trace, name) for trace in traces])
+    def firsts(listed: str) -> NDArray[np.int64]:
+        """Where the list of each cycle begins, when all stand one after the other."""
+        return np.cumsum([0, *(len(getattr(trace, listed)) for trace in traces[:-1])])
 
-    def indices(name: str, listed: str) -> np.ndarray:
-        """Places in the lists of all cycles one after the other; none stays none."""
-        sizes = [len(getattr(trace, listed)) for trace in traces]
-        columns = [getattr(trace, name) for trace in traces]
-        firsts = np.cumsum([0, *sizes[:-1]])
-        return np.concatenate([np.where(column < 0, -1, column + first)
-                               for column, first in zip(columns, firsts.tolist(), strict=True)])  # fmt: skip
-
+    same = [0] * len(traces)
     causes = {cause for trace in traces for cause in trace.host_waits}
     waits = {
         cause: np.concatenate(
@@ -99,15 +90,15 @@ def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace
     return replace(
         traces[0],
         kinds=[kind for trace in traces for kind in trace.kinds],
-        kind=indices("kind", "kinds"),
-        starts=times("starts"),
-        ends=times("ends"),
-        launched=times("launched"),
-        issued=times("issued"),
-        flops=rows("flops"),
-        moved_bytes=rows("moved_bytes"),
-        ranks=indices("ranks", "rank_groups"),
-        streams=rows("streams"),
+        kind=column("kind", firsts("kinds"), -1),
+        starts=column("starts", shifts),
+        ends=column("ends", shifts),
+        launched=column("launched", shifts),
+        issued=column("issued", shifts),
+        flops=column("flops", same),
+        moved_bytes=column("moved_bytes", same),
+        ranks=column("ranks", firsts("rank_groups"), -1),
+        streams=column("streams", same),
         rank_groups=[group for trace in traces for group in trace.rank_groups],
         steps=_steps([trace.steps for trace in traces], shifts),
         host_waits=waits,

@@ -24,20 +24,11 @@ from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
 
 #: Kineto's categories; before PyTorch 1.11 they were capitalised words.
-_DEVICE = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL}
-_DEVICE["mtia_ccp_events"] = KERNEL
+_DEVICE = {"kernel": KERNEL, "mtia_ccp_events": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL}
+_DEVICE["memset"] = FILL
 _HOST = {"cpu_op": OP, "operator": OP, "user_annotation": ANNOTATION, "python_function": FRAME}
 #: torch.autograd.profiler.profile without Kineto names no category, only a process.
 _LEGACY = {"CPU functions": "cpu_op", LEGACY_DEVICE: "cpu_op"}
-_RUNTIME = {
-    "cuda_runtime",
-    "cuda_driver",
-    "runtime",
-    "mtia_runtime",
-    "xpu_runtime",
-    "hip_runtime",
-    "privateuse1_runtime",
-}
 _KEPT_FRAME = re.compile(
     r"^nn\.Module: |checkpoint\.py\(\d+\): (unpack_hook|backward|recompute)|dataloader\.py\(\d+\): __next__"
 )
@@ -61,7 +52,6 @@ class KinetoEvents(Collected):
         super().__init__()
         self.rank: int | None = None
         self._processes: dict[object, re.Match[str]] = {}
-        self._session: list[tuple[int, int]] = []
         self._zero: float | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -74,9 +64,6 @@ class KinetoEvents(Collected):
                 self._memory(event)
             elif phase == "M" and (process := _TENSORFLOW.search(str(event.get("args")))):
                 self._processes[event.get("pid")] = process
-        if self._session:
-            starts, ends = zip(*self._session, strict=True)
-            self.marks["session"].append((1, min(starts), max(ends)))
 
     def span_ns(self, base: object) -> tuple[int, int] | None:
         """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
@@ -111,7 +98,7 @@ class KinetoEvents(Collected):
             self._tensorflow(event, process, name, start, end, args)
         elif what is not None:
             self._host(event, what, name, start, end, args, groups)
-        elif category in _RUNTIME:
+        elif category.endswith("runtime") or category == "cuda_driver":
             if cause := host_wait(name):
                 self.host_waits[cause].append((start, end))
             self.captures = self.captures or "BeginCapture" in name
@@ -165,7 +152,8 @@ class KinetoEvents(Collected):
         launch = self.names.of(_EDGE.sub("edge_", path)) + 1
         if process["job"]:
             self._host(event, OP, name, start, end, {}, {})
-            self._session.append((start, end))
+            _, first, last = (self.marks["session"] or [(1, start, end)])[0]
+            self.marks["session"] = [(1, min(first, start), max(last, end))]
             thread = self.thread((str(event.get("pid")), str(event.get("tid"))))
             self.launches.add(launch, start, end, thread, 0)
             self.launches.add(self.names.of(f"edge_{path}") + 1, end, end, thread, 0)
