@@ -1,7 +1,7 @@
 # The environment is .venv, made by bin/bootstrap from uv.lock; nothing else is installed outside this folder.
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help run test quick lint bench accuracy quality fit seeds samples vectors glossary clean
+.PHONY: help run test quick nightly lint bench accuracy quality fit seeds samples vectors glossary clean
 # Each start of the application would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -12,14 +12,19 @@ run: ## start the application; PORT=8080, ASAP_HOME=/path (docs/operation.md)
 	@bin/bootstrap run
 	@exec .venv/bin/asap run
 
-test: ## run all tests in four processes; ARGS="-n 0 tests/launcher -k port" for some in one
+test: ## run the tests in four processes, of attacks and faults a sample; ARGS="-n 0 tests/launcher -k port" for some in one
 	@bin/bootstrap dev
 	@bin/test-tools
-	@$(PYTHON) -m pytest -n 4 $(ARGS)
+	@$(PYTHON) -m pytest -n 4 -m "not nightly" $(ARGS)
 
 quick: ## run the fast tests: excludes browser, application, workers and other slow ones
 	@bin/bootstrap dev
-	@$(PYTHON) -m pytest -n 2 -m "not slow" $(ARGS)
+	@$(PYTHON) -m pytest -n 2 -m "not slow and not nightly" $(ARGS)
+
+nightly: ## run all tests, with ten times as many odd requests
+	@bin/bootstrap dev
+	@bin/test-tools
+	@$(PYTHON) -m pytest -n 4 --timeout 3000 --fuzz 10 $(ARGS)
 
 lint: ## ruff, mypy, import-linter, djade, Django's checks
 	@bin/bootstrap dev

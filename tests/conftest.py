@@ -116,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Folders of which every test is slow are not even imported by `make quick`."""
-    if config.option.markexpr != "not slow":
+    if "not slow" not in config.option.markexpr:
         return None
     path = f"{collection_path.relative_to(config.rootpath)}/" if collection_path.is_dir() else ""
     return path in SLOW_FOLDERS or None
@@ -128,6 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(SLOW_FOLDERS) or _commits_rows(item):
             item.add_marker(pytest.mark.slow)
+    _choose_samples(items)
     if hasattr(config, "workerinput") and not config.getoption("random_order_enabled"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
         first = (APPLICATIONS, BROWSER)
@@ -155,6 +156,18 @@ def browser(browser: Browser) -> Iterator[Browser]:
     loop = asyncio._get_running_loop()
     yield browser
     asyncio._set_running_loop(loop)
+
+
+def _choose_samples(items: list[pytest.Item]) -> None:
+    """Of a test that is marked nightly(of=4), each fourth case is not nightly, the first among them."""
+    number: Counter[object] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("nightly")
+        if mark and mark.kwargs:
+            function = getattr(item, "originalname", item.name), item.path
+            if number[function] % mark.kwargs["of"] == 0:
+                item.own_markers = [own for own in item.own_markers if own.name != "nightly"]
+            number[function] += 1
 
 
 def _commits_rows(item: pytest.Item) -> bool:

@@ -164,12 +164,6 @@ def test_keeping_is_explicit_and_stored(people, waiting):
     assert "recorded on" in event.data["kept"][0]
 
 
-def test_who_may_not_change_it_may_not_decide(people, waiting):
-    address = reverse("configuration", args=[waiting.pk])
-    assert people.client("viewer").post(address, form_of(waiting, keep="hardware.chip")).status_code == 403
-    assert people.client("outsider").post(address, form_of(waiting, keep="hardware.chip")).status_code == 404
-
-
 def test_a_spelt_out_shape_is_named(people):
     shape = {"layers": 80, "d_model": 8192, "d_ff": 28672, "heads": 64, "kv_heads": 8, "head_dim": 128, "vocab": 128256}
     checked = configuration.check({**CONFIG, "model": shape})

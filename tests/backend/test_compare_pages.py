@@ -10,7 +10,6 @@ import pytest
 from diagnosis import comparing
 from diagnosis.compare import compare
 from diagnosis.models import DiagnosisRecord
-from experiments.models import Event
 from perfmodel.config_file import parse_config
 from tests.backend.factories import make_experiment
 from tests.backend.test_diagnosis_pages import sample, stored
@@ -141,29 +140,6 @@ def test_a_profile_without_a_diagnosis_is_named(pair, people):
     assert "No diagnosis to compare yet" in page and "still reading" in page
     answer = people.api("viewer").get(f"/api/compare/?a={waiting.pk}&b={pair[0].run.profile_id}")
     assert answer.status_code == 409
-
-
-@pytest.mark.parametrize("path", ["/compare/", "/compare/ops/", "/compare/evidence/0/", "/api/compare/"])
-def test_both_sides_need_a_viewer_and_nobody_writes(path, pair, people):
-    address, events = f"{path}?{query(pair)}", Event.objects.count()
-    anonymous = 401 if path.startswith("/api") else 302
-    for name, status in (("engineer", 200), ("viewer", 200), ("outsider", 404), ("anonymous", anonymous)):
-        assert people.client(name).get(address).status_code == status, name
-    for method in ("post", "put", "delete"):
-        assert getattr(people.client("administrator"), method)(address).status_code in (403, 405)
-    assert Event.objects.count() == events
-    for wrong in (f"a={pair[0].run.profile_id}&b=999999", "a=x&b=y", "a=²&b=1", f"a={'9' * 30}&b=1"):
-        assert people.client("viewer").get(f"{path}?{wrong}").status_code == 404
-
-
-def test_an_outsider_of_one_side_sees_neither(pair, people):
-    from accounts.models import Membership, Team
-
-    theirs = Team.objects.get(pk=Membership.objects.get(user=people.outsider).team_id)
-    profile = pair[1].run.profile
-    type(profile).objects.filter(pk=profile.pk).update(team=theirs)
-    for name in ("viewer", "outsider"):
-        assert people.client(name).get(f"/compare/?{query(pair)}").status_code == 404
 
 
 def test_the_api_prints_what_the_command_prints(pair, people):

@@ -11,8 +11,7 @@ from django.http import Http404, QueryDict
 from django.utils import timezone
 
 from evaluation.quality.evidence import bench
-from experiments.models import Event, RunStatus
-from experiments.services import runs
+from experiments.models import Event
 from proposals import constraint_form
 from proposals.constraints import Constraints
 from proposals.models import PlanRecord, PlanRequest
@@ -206,19 +205,6 @@ def test_a_mesh_can_be_left_out(people, ready):
     assert made.status == "done", made.reason
     meshes = [item.data["mesh"]["ici"] for item in made.plan.proposals.all()]
     assert all(mesh.get("data") != 16 for mesh in meshes)
-
-
-def test_pages_for_everyone_else(people, ready):
-    place = f"/experiments/{ready.experiment.pk}/proposals/"
-    assert people.client("viewer").post(place + "again/").status_code == 403
-    assert people.client("outsider").post(place + "again/").status_code == 404
-    assert people.client("anonymous").post(place + "again/").status_code == 302
-    assert people.client("engineer").get(place + "again/").status_code == 405
-    assert people.client("engineer").post(place + "asked/").status_code == 405
-    assert people.client("outsider").get(place + "asked/").status_code == 404
-    assert people.client("viewer").get(place + "?plan=999999").status_code == 404
-    assert people.client("viewer").get(place + "?plan=x").status_code == 404
-    assert runs.newest(ready.experiment).status == RunStatus.READY
 
 
 def test_an_unknown_model_is_noted_once_with_what_it_was_priced_as(people, ready):

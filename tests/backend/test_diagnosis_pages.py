@@ -16,7 +16,7 @@ from diagnosis.analyzer import diagnose
 from diagnosis.models import DiagnosisRecord
 from diagnosis.presentation import sections
 from evaluation.steps import shipped
-from experiments.models import Event, Run, RunStatus
+from experiments.models import Run, RunStatus
 from experiments.sentences import values
 from experiments.services import profiles, runs
 from tests.backend.factories import make_experiment
@@ -251,19 +251,6 @@ PATHS = [
     "report.json",
     "evidence/ceiling/",
 ]
-
-
-@pytest.mark.slow
-def test_the_team_reads_others_do_not_and_nobody_writes(paper, people):
-    events, administrator = Event.objects.count(), people.client("administrator")
-    for name, status in (("engineer", 200), ("viewer", 200), ("outsider", 404), ("teamless", 403), ("anonymous", 302)):
-        client = people.client(name)
-        for path in PATHS:
-            assert client.get(base(paper) + path).status_code == status, (name, path)
-    for path in PATHS:
-        for method in ("post", "put", "delete"):
-            assert getattr(administrator, method)(base(paper) + path).status_code == 405, path
-    assert Event.objects.count() == events
 
 
 def test_pages_ask_the_same_few_questions_whatever_they_show(paper, people, django_assert_max_num_queries):

@@ -308,30 +308,6 @@ def test_an_experiment_opens_with_its_configuration_and_its_measured_step(ready:
     assert 'value p" id="k-step"' in page(client, f"{answer.url}&evidence=none")
 
 
-@pytest.mark.parametrize(
-    ("who", "status"), [("viewer", 302), ("engineer", 302), ("outsider", 404), ("teamless", 403), ("anonymous", 302)]
-)
-def test_who_may_explore_an_experiment(who, status, ready: Stored, people: People):
-    answer = people.client(who).get(f"/experiments/{ready.experiment.pk}/explore/")
-    assert answer.status_code == status
-    if who == "anonymous":
-        assert answer.url.startswith("/sign-in/")
-
-
-def test_an_experiment_of_another_team_cannot_be_named_in_the_address(ready: Stored, people: People):
-    where = f"/explore/?experiment={ready.experiment.pk}"
-    assert people.client("outsider").get(where).status_code == 404
-    assert people.client("viewer").get("/explore/?experiment=99999999").status_code == 404
-
-
-@pytest.mark.parametrize("where", ["/explore/", "/accuracy/"])
-@pytest.mark.parametrize(("who", "status"), [("viewer", 200), ("anonymous", 302), ("teamless", 403)])
-def test_who_may_see_the_pages(where, who, status, people: People):
-    assert people.client(who).get(where).status_code == status
-    if status == 200:
-        assert people.client(who).post(where).status_code == 405
-
-
 # a pasted config.json
 
 

@@ -151,9 +151,3 @@ def test_rest_without_a_log_has_no_analysis(people, approved):
         "/api/measurements/", {"proposal": approved.pk, "failure": "hang"}, format="json"
     )
     assert answer.json()["analysis"] is None
-
-
-def test_who_may_read_a_log(people, approved):
-    for name, status in (("viewer", 403), ("outsider", 404), ("anonymous", 302)):
-        assert people.client(name).post(place(approved, "cause/"), {"comment": LOG}).status_code == status
-    assert people.client("engineer").get(place(approved, "cause/")).status_code == 405

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proposals.models import Measurement, PlanRequest, Proposal
+from proposals.models import Measurement, Proposal
 from proposals.services import regenerating
 from tests.backend.measured_runs import config_of, make_run
 
@@ -60,15 +60,6 @@ def test_either_a_run_or_a_failure(people, approved):
     assert answer.status_code == 409 and "is not a run of this proposal" in answer.json()["detail"]
 
 
-def test_who_may_measure(people, approved):
-    body = {"proposal": approved.pk, "failure": "hang"}
-    assert people.api("viewer").post("/api/measurements/", body, format="json").status_code == 403
-    assert people.api("outsider").post("/api/measurements/", body, format="json").status_code == 404
-    assert people.api("anonymous").post("/api/measurements/", body, format="json").status_code == 401
-    assert people.api("engineer").put("/api/measurements/", body, format="json").status_code == 405
-    assert not Measurement.objects.exists()
-
-
 def test_proposals_are_asked_for_again_and_followed(people, ready):
     api = people.api("engineer")
     body = {"experiment": ready.experiment.pk, "constraints": {"keep_axes": ["seq"]}}
@@ -87,16 +78,6 @@ def test_a_constraint_that_is_none_is_named(people, ready):
     body = {"experiment": ready.experiment.pk, "constraints": {"keep_axes": ["depth"]}}
     answer = people.api("engineer").post("/api/plan-requests/", body, format="json")
     assert answer.status_code == 409 and "depth" in answer.json()["detail"]
-
-
-def test_who_may_ask(people, ready):
-    body = {"experiment": ready.experiment.pk}
-    assert people.api("viewer").post("/api/plan-requests/", body, format="json").status_code == 403
-    assert people.api("outsider").post("/api/plan-requests/", body, format="json").status_code == 404
-    assert people.api("anonymous").post("/api/plan-requests/", body, format="json").status_code == 401
-    assert people.api("engineer").delete("/api/plan-requests/").status_code == 405
-    assert people.api("outsider").get("/api/plan-requests/").json()["count"] == 0
-    assert not PlanRequest.objects.exists()
 
 
 def test_an_own_mesh_is_priced_by_a_viewer_and_added_by_an_engineer(people, ready):

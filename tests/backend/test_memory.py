@@ -184,15 +184,6 @@ def test_a_strange_address_is_no_error(people, ready, address, query):
     assert people.client("viewer").get(address + query).status_code == 200
 
 
-def test_who_may_read(people, ready, address):
-    pk = ready.experiment.events.order_by("pk")[0].pk
-    for path in (address, f"{address}{pk}/data/", address.rstrip("/") + ".jsonl"):
-        for who, status in (("viewer", 200), ("engineer", 200), ("outsider", 404), ("anonymous", 302)):
-            assert people.client(who).get(path).status_code == status, (path, who)
-        assert people.client("engineer").post(path).status_code == 405
-    assert people.client("outsider").get(f"{address}{pk}/").status_code == 404
-
-
 def test_an_event_of_another_experiment_is_not_here(people, ready, address):
     from tests.backend.factories import make_ready
 

@@ -95,18 +95,6 @@ def test_an_endpoint_that_hangs_is_not_waited_for_longer_than_said():
     assert not report.ok and "did not finish the test within" in report.sentence
 
 
-def test_only_administrators_test_and_everybody_in_a_team_reads(people, configured):
-    with ScriptedServer() as server:
-        configured(server)
-        for who, status in (("viewer", 200), ("reviewer", 200), ("outsider", 200), ("anonymous", 302)):
-            assert people.client(who).get(PATH).status_code == status, who
-        for who, status in (("viewer", 403), ("engineer", 403), ("reviewer", 403), ("anonymous", 302)):
-            assert people.client(who).post(TEST).status_code == status, who
-        assert people.client("administrator").get(TEST).status_code == 405
-        assert server.requests == []
-    assert "Only administrators can test" in page(people, "viewer")
-
-
 def test_the_key_is_in_no_log(people, configured, caplog):
     caplog.set_level(logging.DEBUG)
     with ScriptedServer([error(500, f"upstream said Bearer {KEY}"), error(401, f"bad key {KEY}")]) as server:

@@ -151,19 +151,6 @@ def test_the_form_opens_at_a_proposal_or_at_a_mesh_of_a_link(people, ready, othe
         assert client.get(place + odd).status_code in (200, 404)
 
 
-def test_pages_for_everyone_else(people, ready, other):
-    place = f"/plans/{ready.plan.pk}/own/"
-    for path in ("", "price/", "add/"):
-        call = "get" if not path else "post"
-        assert getattr(people.client("outsider"), call)(place + path, form(other)).status_code == 404
-        assert getattr(people.client("anonymous"), call)(place + path).status_code == 302
-    assert people.client("viewer").post(place + "add/", form(other)).status_code == 403
-    assert people.client("viewer").post(place + "price/", form(other)).status_code == 200
-    assert people.client("engineer").get(place + "add/").status_code == 405
-    assert people.client("engineer").get(place + "price/").status_code == 405
-    assert people.client("engineer").post(place).status_code == 405
-
-
 def test_axes_that_were_only_offered_are_not_in_the_mesh():
     data = QueryDict("ici_name=data&ici_size=16&ici_name=expert&ici_size=&offered=expert&ici_name=seq&ici_size=1")
     assert custom_form.from_form(data).mesh["ici"] == {"data": 16, "seq": 1}

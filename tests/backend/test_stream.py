@@ -177,23 +177,6 @@ def test_after_the_end_the_browser_is_told_to_stop_asking():
     assert [kind for _, kind, _ in ended.messages] == ["status", "end"]
 
 
-@pytest.mark.parametrize(
-    ("name", "status"), [("viewer", 200), ("reviewer", 200), ("outsider", 404), ("teamless", 404), ("anonymous", 401)]
-)
-def test_who_may_follow(name, status):
-    people = make_people()
-    experiment = make_experiment(people)
-    runs.fail(runs.newest(experiment), "over")
-    session = "" if name == "anonymous" else cookie(getattr(people, name))
-
-    async def ask():
-        async with opened(address(experiment), session) as response:
-            await response.until(lambda r: r.done.is_set())
-        return response.status
-
-    assert run_async(ask()) == status
-
-
 def test_a_program_follows_with_its_token():
     people = make_people()
     experiment = make_experiment(people)

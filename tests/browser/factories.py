@@ -339,14 +339,6 @@ def make_working(people: People, name: str) -> tuple[Experiment, Run]:
     return experiment, run
 
 
-def make_failed(people: People, name: str, files: int = 2) -> tuple[Experiment, Run]:
-    experiment, run = make_experiment(people, name, files=files)
-    advance(run, RunStatus.INGESTING)
-    reason = "host1.xplane.pb ends after 2 B; copy it again from the host, or go on without it."
-    assert runs.fail(run, reason)
-    return experiment, run
-
-
 def make_configuring(people: People, name: str) -> tuple[Experiment, Run]:
     experiment, run = make_experiment(people, name, config=False)
     assert runs.move(run, RunStatus.UPLOADED, RunStatus.INGESTING, actor="coordinator")

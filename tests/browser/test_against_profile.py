@@ -70,13 +70,6 @@ def test_each_contradiction_is_decided_beside_its_field(
     assert [item["field"] for item in wrong.config_kept] == ["hardware.chip"]
 
 
-def test_typing_the_right_value_settles_it(server: str, as_engineer: Any, wrong: Experiment, page: Page) -> None:
-    page.goto(f"{server}/experiments/{wrong.pk}/")
-    page.get_by_label("Chip", exact=True).select_option("v5e")
-    expect(page.locator("#against-hardware-chip")).to_be_hidden()
-    expect(page.locator("#against-summary")).to_contain_text("in 1 field")
-
-
 def test_enter_saves_and_does_not_take_the_profiles_value(
     server: str, as_engineer: Any, wrong: Experiment, page: Page
 ) -> None:
@@ -86,6 +79,7 @@ def test_enter_saves_and_does_not_take_the_profiles_value(
     expect(page.get_by_label("Chip", exact=True)).to_have_value("v6e")
 
 
+@pytest.mark.nightly
 def test_what_the_profile_says_can_be_read_with_its_evidence(
     server: str, as_engineer: Any, wrong: Experiment, page: Page
 ) -> None:

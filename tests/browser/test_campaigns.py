@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ def _photograph(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 
 
+@pytest.mark.nightly(of=3)
 @pytest.mark.parametrize("state", STATES)
 def test_a_pool_is_readable_in_every_state(
     state: str, server: str, campaigns: dict[str, int], as_engineer: Any, page: Page
@@ -87,6 +88,7 @@ def test_a_pool_is_readable_in_every_state(
     check_readable(page, f"{server}/campaigns/{campaigns[state]}/", "Configurations, results and failures", look)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_campaign_is_begun_from_the_experiment(
     width: int, server: str, ready: Any, campaigns: dict[str, int], as_engineer: Any, page: Page
@@ -100,14 +102,6 @@ def test_a_campaign_is_begun_from_the_experiment(
     page.get_by_label("Price per chip-hour").fill("0")
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("alert").first).to_be_visible()
-
-
-def test_a_viewer_reads_and_cannot_change(
-    server: str, campaigns: dict[str, int], people: Any, sign_in: Callable[[Any], None], page: Page
-) -> None:
-    sign_in(people.viewer)
-    page.goto(f"{server}/campaigns/{campaigns['begun']}/")
-    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
 
 
 def test_by_keyboard_a_campaign_is_paused_and_a_reason_read(
@@ -124,6 +118,7 @@ def test_by_keyboard_a_campaign_is_paused_and_a_reason_read(
     expect(page.locator("#trial-1 details")).to_contain_text("predicted against")
 
 
+@pytest.mark.nightly
 def test_two_trials_are_compared(server: str, campaigns: dict[str, int], as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/campaigns/{campaigns['ended']}/difference/")
     expect(page.get_by_role("region", name="Differences, one parameter per row")).to_contain_text("Step time")

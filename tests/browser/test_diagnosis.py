@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +74,6 @@ def test_the_module_tree_opens_and_leads_to_its_ops(server: str, ready: Any, as_
     expect(table.get_by_text("flash attention")).to_be_visible()
 
 
-def test_ops_are_grouped_and_a_group_opens_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/experiments/{ready.pk}/ops/")
-    page.get_by_role("group", name="Group by").get_by_role("link", name="Source line").click()
-    table = page.get_by_role("region", name="Grouped ops")
-    table.get_by_role("link", name="model.py:81").click()
-    expect(page.get_by_role("region", name="Top ops table").get_by_role("row")).to_have_count(11)
-    page.locator("#oq").fill("all-reduce")
-    expect(page.get_by_role("region", name="Top ops table").get_by_role("row")).to_have_count(2)
-
-
 def test_the_report_can_be_taken_away(server: str, ready: Any, as_reviewer: Any, page: Page, tmp_path: Path) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/")
     menu = page.locator("details[data-menu]")
@@ -128,6 +117,7 @@ def test_two_profiles_side_by_side(server: str, ready: Any, second: Any, as_revi
     expect(page.get_by_text("No matching change")).to_be_visible()
 
 
+@pytest.mark.nightly(of=2)
 @pytest.mark.parametrize("path", ["/compare/", "/compare/ops/"])
 def test_the_comparison_is_accessible_and_fits(
     path: str, server: str, ready: Any, second: Any, as_reviewer: Any, page: Page
@@ -138,6 +128,7 @@ def test_the_comparison_is_accessible_and_fits(
     check_readable(page, f"{server}{path}?{pair(ready, second)}", look=look)
 
 
+@pytest.mark.nightly
 def test_an_open_menu_and_an_open_op_are_accessible(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{server}/experiments/{ready.pk}/")
@@ -146,6 +137,7 @@ def test_an_open_menu_and_an_open_op_are_accessible(server: str, ready: Any, as_
     assert violations(page) == []
 
 
+@pytest.mark.nightly
 def test_a_note_that_names_a_long_op_fits_a_phone(server: str, people: Any, as_reviewer: Any, page: Page) -> None:
     from diagnosis.models import DiagnosisRecord
     from tests.browser.factories import make_ready
@@ -159,17 +151,6 @@ def test_a_note_that_names_a_long_op_fits_a_phone(server: str, people: Any, as_r
     page.goto(f"{server}/experiments/{experiment.pk}/")
     expect(page.get_by_text(ops).first).to_be_visible()
     assert overflow(page) <= 0
-
-
-def test_a_stranger_finds_no_comparison(
-    server: str, ready: Any, second: Any, people: Any, sign_in: Callable[..., None], page: Page
-) -> None:
-    sign_in(people.outsider)
-    answer = page.goto(f"{server}/compare/?{pair(ready, second)}")
-    assert answer is not None and answer.status == 404
-    page.goto(f"{server}/compare/")
-    expect(page.get_by_role("heading", name="Nothing to compare yet")).to_be_visible()
-    assert violations(page) == []
 
 
 #: Of each name of an op: whether it is drawn, and whether the longest line, the roof, runs through it.
@@ -192,6 +173,7 @@ NAMES_ON_THE_ROOF = """([kind, d]) => {
 }"""
 
 
+@pytest.mark.nightly
 def test_no_name_of_an_op_crosses_the_roof(server: str, as_reviewer: Any, page: Page) -> None:
     slanted = [
         ["bitcast_add_fusion.1", 120, 160, 5, "HBM", 1],

@@ -25,6 +25,7 @@ PAGES = {
 }
 
 
+@pytest.mark.nightly(of=3)
 @pytest.mark.parametrize("path", PAGES)
 def test_page_is_accessible_and_fits(path: str, server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     def unfold(theme: str, width: int) -> None:
@@ -83,17 +84,6 @@ def test_a_typed_size_and_the_back_button(server: str, as_reviewer: Any, page: P
     expect(size(page, "data")).to_have_value("16")
 
 
-def test_a_shared_address_shows_the_same(server: str, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/explore/?{STATE}{MESH}")
-    page.get_by_label("Chip", exact=True).select_option("v6e")
-    page.wait_for_url(re.compile("chip=v6e"))
-    expect(page.locator("#answer")).to_contain_text("TPU v6e")
-    step = page.locator("#k-step").inner_text()
-    page.goto(page.url)
-    assert page.locator("#k-step").inner_text() == step
-    expect(page.get_by_label("Chip", exact=True)).to_have_value("v6e")
-
-
 def test_a_size_that_does_not_divide_is_said_beside_it(server: str, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/explore/?{STATE}{MESH}")
     size(page, "seq").fill("3")
@@ -104,14 +94,6 @@ def test_a_size_that_does_not_divide_is_said_beside_it(server: str, as_reviewer:
     size(page, "seq").press("Enter")
     expect(page.locator("#x-check")).to_have_attribute("data-ok", "true")
     expect(page.locator("#err-mesh-ici")).to_be_empty()
-
-
-def test_other_hardware_refits_the_mesh(server: str, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/explore/?{STATE}{MESH}")
-    page.get_by_label("Topology").fill("8x8")
-    page.get_by_label("Topology").press("Enter")
-    expect(page.locator("#x-check")).to_have_text("4×2×8 = 64 of 64 chips")
-    expect(page.locator("#answer")).to_contain_text("The mesh was fitted to 64 chips per slice")
 
 
 def test_a_row_and_a_dot_take_their_mesh(server: str, as_reviewer: Any, page: Page) -> None:
@@ -139,17 +121,7 @@ def test_a_row_and_a_dot_take_their_mesh(server: str, as_reviewer: Any, page: Pa
     assert [size(page, axis).input_value() for axis in ("data", "seq", "model")] == at["sizes"]
 
 
-def test_the_list_narrows_and_stays_so_while_a_slider_moves(server: str, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/explore/?{STATE}{MESH}")
-    page.get_by_role("link", name=re.compile("^Rejected")).click()
-    expect(page.locator("#meshes")).to_contain_text("heads do not divide")
-    slider(page, "seq").focus()
-    page.keyboard.press("ArrowRight")
-    expect(size(page, "seq")).to_have_value("4")
-    expect(page.locator("#meshes")).to_contain_text("heads do not divide")
-    page.wait_for_url(re.compile("show=rejected"))
-
-
+@pytest.mark.nightly
 def test_charts_follow_a_choice_without_being_rebuilt(server: str, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/explore/?{STATE}{MESH}")
     expect(page.locator("#c-pareto")).to_have_attribute("data-drawn", "1")
@@ -169,22 +141,6 @@ def test_charts_follow_a_choice_without_being_rebuilt(server: str, as_reviewer: 
     assert top is not None and after is not None and abs(top["y"] - after["y"]) < 60  # a term more or less, no jump
 
 
-def test_another_shape_and_a_pasted_config_json(server: str, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/explore/?{STATE}{MESH}")
-    page.get_by_role("heading", name="Use a config.json").click()
-    page.get_by_label("Hugging Face format").fill(
-        '{"num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16,'
-        ' "num_key_value_heads": 8, "vocab_size": 32000}'
-    )
-    page.get_by_role("button", name="Use this model").click()
-    page.wait_for_url(re.compile("shape_layers=8"))
-    before = page.locator("#k-step").inner_text()
-    page.get_by_label("Layers", exact=True).fill("16")
-    page.get_by_label("Layers", exact=True).press("Tab")
-    expect(page.locator("#k-step")).not_to_have_text(before)
-    assert sizes_in_address(page) == ["16", "2", "8"]
-
-
 def test_explore_works_without_scripts(server: str, people: Any, as_reviewer: Any, context: Any, browser: Any) -> None:
     plain = browser.new_context(java_script_enabled=False)
     plain.add_cookies(context.cookies())
@@ -198,12 +154,3 @@ def test_explore_works_without_scripts(server: str, people: Any, as_reviewer: An
     page.locator(".x-take").first.click()
     expect(page.locator(".x-take").first).to_have_attribute("aria-current", "true")
     plain.close()
-
-
-def test_the_accuracy_page_is_reached_from_a_prediction(server: str, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/explore/")
-    page.locator(".x-trust").get_by_role("link", name="Accuracy").click()
-    expect(page.get_by_role("heading", name="Predicted against measured")).to_be_visible()
-    expect(page.locator("[data-plot=agreement]")).to_have_attribute("data-drawn", "1")
-    page.get_by_role("group").filter(has_text="Do stated chances").locator("summary").first.click()
-    expect(page.get_by_role("region", name="Reliability of the confidence")).to_be_visible()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import overflow, violations
@@ -30,17 +31,6 @@ def test_files_are_looked_at_before_they_are_sent(server: str, as_engineer: Any,
     assert violations(page) == []
 
 
-def test_upload_leads_to_the_experiment(server: str, as_engineer: Any, page: Page, tmp_path: Path) -> None:
-    page.goto(server + "/experiments/new/")
-    file = tmp_path / "first.xplane.pb"
-    file.write_bytes(b"\x0a\x00" * 600_000)
-    page.set_input_files("#files", file)
-    page.get_by_role("button", name="Start analysis").click()
-    page.wait_for_url(re.compile(r"/experiments/\d+/$"))
-    expect(page.get_by_role("heading", name="first", exact=True)).to_be_visible()
-    expect(page.locator("#steps")).to_contain_text("1 file, 1.20 MB, hashed")
-
-
 def test_dropped_files_join_the_list(server: str, as_engineer: Any, page: Page) -> None:
     page.goto(server + "/experiments/new/")
     page.evaluate("""() => {
@@ -50,13 +40,6 @@ def test_dropped_files_join_the_list(server: str, as_engineer: Any, page: Page) 
         document.querySelector(".dropzone").dispatchEvent(drop);
     }""")
     expect(page.locator("#file-list tbody tr")).to_contain_text("dropped.xplane.pb")
-
-
-def test_without_a_file_nothing_is_sent(server: str, as_engineer: Any, page: Page) -> None:
-    page.goto(server + "/experiments/new/")
-    page.evaluate("document.getElementById('files').required = false")
-    page.get_by_role("button", name="Start analysis").click()
-    expect(page.get_by_text("Choose at least one profile file first.")).to_be_visible()
 
 
 def test_the_mesh_is_checked_as_one_types(server: str, as_engineer: Any, page: Page) -> None:
@@ -83,6 +66,7 @@ def test_the_mesh_is_checked_as_one_types(server: str, as_engineer: Any, page: P
     assert violations(page) == []
 
 
+@pytest.mark.nightly
 def test_an_axis_of_ones_own_asks_for_its_role(server: str, as_engineer: Any, page: Page) -> None:
     page.goto(server + "/experiments/new/")
     page.get_by_text("Form", exact=True).click()
@@ -114,45 +98,6 @@ def test_a_waiting_run_goes_on_with_the_confirmed_configuration(server: str, as_
     assert run.status == RunStatus.DIAGNOSING
     experiment.refresh_from_db()
     assert experiment.config["mesh"]["ici"] == {"data": 64}
-
-
-def test_a_configuration_that_cannot_be_read_is_said_above_the_form(server: str, as_engineer: Any, page: Page) -> None:
-    from tests.browser.factories import make_configuring
-
-    experiment, _ = make_configuring(as_engineer, "Given in vain")
-    experiment.config_errors = {"": "line 2 is no YAML"}
-    experiment.save(update_fields=["config_errors"])
-    page.goto(f"{server}/experiments/{experiment.pk}/")
-    expect(page.locator("#config-state")).to_contain_text("Complete")  # what the profile tells is checked meanwhile
-    expect(page.get_by_role("alert").filter(has_text="was not used: line 2 is no YAML")).to_be_visible()
-
-
-def test_a_configuration_file_with_an_error_says_which(server: str, as_engineer: Any, page: Page) -> None:
-    from tests.browser.factories import CONFIG, make_configuring
-
-    experiment, _ = make_configuring(as_engineer, "Configured by file")
-    page.goto(f"{server}/experiments/{experiment.pk}/configuration/")
-    page.get_by_text("File", exact=True).click()
-    page.get_by_label("or paste it").fill("{ this is no JSON")
-    page.get_by_role("button", name="Save and analyse").click()
-    expect(page.get_by_role("alert").filter(has_text=re.compile("JSON|YAML"))).to_be_visible()
-    page.get_by_label("or paste it").fill(json.dumps(CONFIG))
-    page.get_by_role("button", name="Save and analyse").click()
-    page.wait_for_url(f"{server}/experiments/{experiment.pk}/")
-
-
-def test_go_on_without_a_broken_host(server: str, as_engineer: Any, page: Page) -> None:
-    from experiments.models import RunStatus
-    from tests.browser.factories import make_failed
-
-    experiment, _ = make_failed(as_engineer, "Two hosts")
-    page.goto(f"{server}/experiments/{experiment.pk}/")
-    expect(page.get_by_role("alert")).to_contain_text("host1.xplane.pb ends after 2 B")
-    assert violations(page) == []
-    page.get_by_role("button", name="Continue without it host1.xplane.pb").click()
-    expect(page.locator("#steps")).to_contain_text("1 file")
-    newest = experiment.runs.order_by("-pk").first()
-    assert newest is not None and newest.status == RunStatus.UPLOADED
 
 
 def test_a_decision_is_shown_with_its_author_and_kept(server: str, as_reviewer: Any, page: Page) -> None:
@@ -194,22 +139,6 @@ def test_no_key_decides_by_itself(server: str, as_reviewer: Any, page: Page) -> 
         expect(question).to_be_hidden()
         expect(opener).to_be_focused()
     assert {row.status for row in experiment.proposals.all()} == {"proposed"}
-
-
-def test_who_comes_second_is_told_who_was_first(
-    server: str, people: Any, sign_in: Callable[..., None], page: Page
-) -> None:
-    from proposals.services import reviews
-    from tests.browser.factories import make_ready
-
-    experiment = make_ready(people, "Decided meanwhile")
-    sign_in(people.reviewer)
-    page.goto(f"{server}/experiments/{experiment.pk}/proposals/")
-    reviews.decide(experiment.proposals.get(rank=1), people.administrator, "rejected", "")
-    page.get_by_role("button", name="Approve proposal 1").click()
-    page.get_by_role("button", name="Confirm approval").click()
-    expect(page.locator("#toasts")).to_contain_text("pages-administrator already rejected this proposal")
-    expect(page.locator("#proposal-1")).to_contain_text("Rejected")
 
 
 def test_search_narrows_the_list_and_the_address(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
@@ -264,6 +193,7 @@ def test_numbers_open_their_evidence(server: str, ready: Any, as_engineer: Any, 
     expect(drawer).to_contain_text("33.4 %")
 
 
+@pytest.mark.nightly
 def test_a_dot_of_the_roofline_opens_its_op(server: str, ready: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{ready.pk}/?still=1")
     page.locator("#f-roofline > summary").click()

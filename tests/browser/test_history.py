@@ -31,6 +31,7 @@ def records(people: Any) -> Iterator[Any]:
     HistoryRecord.objects.all().delete()
 
 
+@pytest.mark.nightly(of=3)
 @pytest.mark.parametrize("path", ["/history/", "/history/?q=fsdp&outcome=failed", "/history/{pk}/", "/history/import/"])
 def test_page_is_accessible_and_fits(path: str, server: str, records: Any, as_engineer: Any, page: Page) -> None:
     address = server + path.format(pk=records.get(key="runs-b000-b001").pk)
@@ -63,39 +64,6 @@ def test_facets_search_and_sort_keep_each_other_and_the_address(
     expect(page.get_by_role("heading", name="No record matches")).to_be_visible()
     page.get_by_role("link", name="Show all records").click()
     expect(page.get_by_role("heading", name=f"{len(seeds.records())} records")).to_be_visible()
-
-
-def test_paging_goes_there_and_back(server: str, records: Any, as_engineer: Any, page: Page) -> None:
-    page.goto(server + "/history/?sort=effect")
-    first = page.locator("#records tbody th").first.inner_text()
-    page.get_by_role("link", name="Next").click()
-    expect(page.locator("#records footer")).to_contain_text("26–50")
-    page.get_by_role("link", name="Previous").click()
-    expect(page.locator("#records footer")).to_contain_text("1–25")
-    assert page.locator("#records tbody th").first.inner_text() == first
-
-
-def test_a_record_shows_both_sides_and_only_what_differs(
-    server: str, records: Any, as_engineer: Any, page: Page
-) -> None:
-    page.goto(f"{server}/history/{records.get(key='asap-1').pk}/")
-    sides = page.locator("#sides")
-    expect(sides).to_contain_text("Sequence length")
-    page.get_by_role("link", name="Differences only").click()
-    expect(sides).not_to_contain_text("Sequence length")
-    expect(sides.get_by_role("row", name="seq 8 4")).to_be_visible()
-
-
-def test_a_record_leads_to_a_similar_one_where_one_is_alike_enough(
-    server: str, records: Any, as_engineer: Any, page: Page
-) -> None:
-    similar = page.locator("section", has=page.get_by_role("heading", name="Similar records"))
-    page.goto(f"{server}/history/{records.get(key='asap-1').pk}/")
-    expect(similar).to_contain_text("No record")
-    page.goto(f"{server}/history/{records.get(key='runs-b000-b001').pk}/")
-    expect(similar.get_by_role("listitem").first).to_be_visible()
-    similar.get_by_role("link").first.click()
-    expect(page.get_by_role("heading", name="Before and after")).to_be_visible()
 
 
 def test_without_scripts_the_pages_are_links_and_forms(

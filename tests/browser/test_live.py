@@ -84,17 +84,3 @@ def test_a_failure_appears_with_its_reason_and_the_next_step(server: str, as_eng
     expect(page.locator("#steps .is-fail")).to_contain_text("Ingesting")
     page.get_by_role("button", name="Retry", exact=True).click()
     expect(page.locator("#steps .is-now")).to_contain_text("Uploaded")
-
-
-def test_home_shows_what_runs_and_what_waits(server: str, as_engineer: Any, page: Page) -> None:
-    from tests.browser.factories import make_configuring, make_failed, make_working
-
-    make_working(as_engineer, "Running now, on home")
-    make_failed(as_engineer, "Failed, on home")
-    make_configuring(as_engineer, "Waits, on home")
-    page.goto(server + "/")
-    expect(page.locator("#running")).to_contain_text("Running now, on home")
-    needs = page.get_by_role("region", name="Needs action")
-    expect(needs).to_contain_text("host1.xplane.pb ends after 2 B")
-    expect(needs).to_contain_text("Waits, on home")
-    assert violations(page) == []

@@ -104,19 +104,6 @@ def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any
     expect(page.locator("main")).to_contain_text("the measured effect is compared with the prediction")
 
 
-def test_a_failure_is_reported_in_place(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
-    page.locator("#proposal-3").get_by_role("button", name="Approve").click()
-    page.get_by_role("button", name="Confirm approval").click()
-    page.locator("#details-3").get_by_text("It failed…").click()
-    page.get_by_label("Failure").select_option("out_of_memory")
-    page.get_by_label("Error message").fill("RESOURCE_EXHAUSTED")
-    assert violations(page) == []
-    page.get_by_role("button", name="Save as failed").click()
-    expect(page.locator("#result-3")).to_contain_text("Run failed")
-    expect(page.locator("#result-3")).to_contain_text("RESOURCE_EXHAUSTED")
-
-
 def test_the_log_of_a_failed_run_fills_in_the_cause(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     page.locator("#proposal-2").get_by_role("button", name="Approve").click()

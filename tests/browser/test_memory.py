@@ -61,6 +61,7 @@ PATHS = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly(of=3)
 @pytest.mark.parametrize("path", PATHS)
 def test_page_is_accessible_and_fits(path: str, server: str, long: Any, as_engineer: Any, page: Page) -> None:
     address = server + path.format(pk=long.pk, thread=long.thread, answer=long.answer)
@@ -87,19 +88,7 @@ def test_filters_and_search_keep_each_other_and_the_address(
     expect(page.locator("#timeline footer")).to_contain_text("1–100 of")
 
 
-def test_paging_goes_there_and_back(server: str, long: Any, as_engineer: Any, page: Page) -> None:
-    page.goto(f"{server}/experiments/{long.pk}/memory/")
-    expect(page.locator("main")).to_contain_text("3 proposals from 74 candidates")
-    first = page.locator(".tl").first.get_attribute("id")
-    page.get_by_role("link", name="Later").click()
-    expect(page.locator("#timeline footer")).to_contain_text("101–200 of")
-    page.get_by_role("link", name="Newest").click()
-    expect(page.locator(".tl").last).to_contain_text("later step 229")
-    page.get_by_role("link", name="Oldest").click()
-    expect(page.locator("#timeline footer")).to_contain_text("1–100 of")
-    assert page.locator(".tl").first.get_attribute("id") == first
-
-
+@pytest.mark.nightly
 def test_an_event_unfolds_its_data_once_it_is_asked_for(server: str, long: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{long.pk}/memory/?thread={long.thread}")
     row = page.locator(".tl", has_text="Asked scripted").first
@@ -118,6 +107,7 @@ def test_an_address_of_an_event_opens_at_its_place(server: str, long: Any, as_en
     expect(row).to_have_attribute("aria-current", "true")
 
 
+@pytest.mark.nightly
 def test_a_replay_goes_step_by_step(server: str, long: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{long.pk}/memory/")
     page.get_by_role("link", name="Step by step").first.click()
@@ -128,14 +118,3 @@ def test_a_replay_goes_step_by_step(server: str, long: Any, as_engineer: Any, pa
     expect(page.locator(".replay__body")).to_contain_text("is a number that you typed")
     page.get_by_role("link", name="All", exact=True).click()
     expect(page.get_by_role("heading", name="All 8 steps")).to_be_visible()
-
-
-def test_without_a_model_the_settings_say_so(server: str, people: Any, sign_in: Any, page: Page) -> None:
-    sign_in(people.administrator)
-    page.goto(f"{server}/settings/")
-    page.get_by_label("Keep agent payloads").fill("90")
-    page.get_by_role("button", name="Save the retention period").click()
-    expect(page.locator("#toasts")).to_contain_text("kept for 90 days")
-    page.get_by_role("link", name="Configuration and connection test").click()
-    expect(page.get_by_text("No language model is configured")).to_be_visible()
-    expect(page.get_by_role("button", name="Test the connection")).to_be_disabled()

@@ -39,6 +39,7 @@ PAGES = {
 }
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize("path", PAGES)
 def test_page_is_accessible_and_fits(path: str, server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
     address = server + path.format(pk=ready.pk)
@@ -92,29 +93,7 @@ def test_pages_read_without_scripts(server: str, ready: Any, people: Any, browse
     context.close()
 
 
-def test_wrong_address_says_so(server: str, as_reviewer: Any, page: Page) -> None:
-    answer = page.goto(server + "/experiments/999999/")
-    assert answer is not None and answer.status == 404
-    expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
-    assert violations(page) == []
-
-
-def test_the_search_of_experiments_shows_its_whole_placeholder(
-    server: str, ready: Any, people: Any, sign_in: Callable[..., None], page: Page
-) -> None:
-    sign_in(people.reviewer)
-    page.goto(f"{server}/experiments/")
-    room = page.get_by_label("Search experiments").evaluate(
-        """field => {
-          const style = getComputedStyle(field), pen = document.createElement("canvas").getContext("2d");
-          pen.font = style.font;
-          const inside = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-          return inside - pen.measureText(field.placeholder).width;
-        }"""
-    )
-    assert room >= 0
-
-
+@pytest.mark.nightly
 def test_a_long_kernel_name_stays_in_the_column_of_reasons(
     server: str, ready: Any, as_reviewer: Any, page: Page
 ) -> None:

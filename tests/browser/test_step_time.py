@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import overflow, violations
@@ -70,6 +71,7 @@ def test_the_whole_way_from_a_number_to_proposals(page: Page, server, as_enginee
     assert overflow(page) <= 0
 
 
+@pytest.mark.nightly
 def test_a_configuration_is_handed_over_and_fits_a_small_screen(page: Page, server, as_engineer):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server}/experiments/new/step-time/?config={json.dumps(CONFIG)}")

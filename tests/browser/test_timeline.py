@@ -144,6 +144,7 @@ def test_what_is_found_is_marked_and_stepped_through(server: str, sample: Any, a
     assert after[1] - after[0] < before[1] - before[0]
 
 
+@pytest.mark.nightly
 def test_an_address_shows_a_range_and_an_op(server: str, sample: Any, as_engineer: Any, page: Page) -> None:
     page.goto(f"{server}/experiments/{sample.pk}/timeline/?op=1/all-reduce.1")
     settled(page)

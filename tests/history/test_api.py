@@ -85,19 +85,6 @@ def test_similar_records_say_what_is_alike(people, own):
     assert found["reason"]
 
 
-def test_only_an_administrator_of_the_team_deletes(people, own):
-    address = f"{RECORDS}{own.pk}/"
-    for name in ("viewer", "engineer", "reviewer"):
-        refused = people.api(name).delete(address)
-        assert refused.status_code == 403 and "administrator" in refused.json()["detail"]
-    assert people.api("outsider").delete(address).status_code == 404
-    shipped = HistoryRecord.objects.get(team=None)
-    refused = people.api("administrator").delete(f"{RECORDS}{shipped.pk}/")
-    assert refused.status_code == 403 and "ships with the product" in refused.json()["detail"]
-    assert people.api("administrator").delete(address).status_code == 204
-    assert people.api("administrator").get(address).status_code == 404
-
-
 def test_an_engineer_imports_and_a_viewer_does_not(people):
     refused = people.api("viewer").post(IMPORTS, upload([record("a")]), format="multipart")
     assert refused.status_code == 403 and "engineer" in refused.json()["detail"]

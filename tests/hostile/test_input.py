@@ -85,6 +85,7 @@ def committed(transactional_db: None) -> Any:
     return make_people()
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize(("name", "build", "says"), [row[1:] for row in ARCHIVES], ids=[row[0] for row in ARCHIVES])
 def test_an_archive_is_refused_alike_at_each_entrance(
     committed, data_folder, temporary, tmp_path, capsys, name, build, says
@@ -145,6 +146,7 @@ def is_plain(name: str, longest: int = 255) -> bool:
     return 0 < len(name) <= longest and not re.search(odd, name)
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_a_name_stays_text(people, api, data_folder, name) -> None:
@@ -172,6 +174,7 @@ def test_a_name_stays_text(people, api, data_folder, name) -> None:
     assert all(path.startswith(root) and re.fullmatch(r"[\w./-]+", path[len(root) :]) for path in left_in(data_folder))
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize(
     "name", [name for kind, name in NAMES.items() if kind not in ("a lone surrogate", "10,000 characters")]
 )
@@ -211,6 +214,7 @@ CONFIGURATIONS = {
 #: Of these the command line and the page read YAML, which JSON is; the API's body is JSON before it is a configuration.
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize("text", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_a_configuration_is_refused_alike_at_each_entrance(people, api, data_folder, tmp_path, capsys, text) -> None:
     path = tmp_path / "config.json"
@@ -247,6 +251,7 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize(("name", "content", "says"), DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_document_is_refused_alike_at_each_entrance(people, api, data_folder, name, content, says) -> None:
     before = counts()
@@ -274,6 +279,7 @@ READ = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "content"), READ.values(), ids=READ)
 def test_a_document_that_can_be_read_stays_text(people, data_folder, temporary, name, content) -> None:
@@ -311,6 +317,7 @@ FORMULAS = (
 )
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize("formula", FORMULAS, ids=map(ascii, FORMULAS))
 def test_no_export_runs_in_a_spreadsheet(people, api, formula) -> None:
     given = record("r1", title=f"t {formula}", change=formula, source=formula, effect=formula, model_name=formula,
@@ -347,6 +354,7 @@ TABLES = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize(("name", "content"), TABLES.values(), ids=TABLES)
 def test_a_table_of_records_is_refused_alike_at_each_entrance(people, api, data_folder, name, content) -> None:
     page = people.client("engineer").post("/history/import/", {"file": upload(name, content)})

@@ -38,6 +38,7 @@ LOGS = {
 }
 
 
+@pytest.mark.nightly(of=4)
 @pytest.mark.parametrize(("content", "cause"), LOGS.values(), ids=LOGS)
 def test_a_log_is_read_alike_at_each_entrance(
     people: Any, approved: Any, tmp_path: Path, capsys: Any, content: bytes, cause: str

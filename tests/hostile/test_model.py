@@ -69,6 +69,7 @@ def elsewhere() -> Iterator[ScriptedServer]:
         yield server
 
 
+@pytest.mark.nightly(of=6)
 @pytest.mark.parametrize("behaviour", TABLE, ids=lambda each: each.name[:60])
 def test_whatever_a_model_does(
     behaviour: Behaviour, house: House, elsewhere: ScriptedServer, monkeypatch, caplog
@@ -124,6 +125,7 @@ def test_whatever_a_model_does(
     assert not elsewhere.requests
 
 
+@pytest.mark.nightly
 def test_whatever_an_endpoint_sends_is_read_in_little_memory() -> None:
     """Connections, encodings, shapes of JSON and spellings of the key; bombs, replies without end, and depth, each of
     gigabytes if it were taken: within 200 MB in all."""

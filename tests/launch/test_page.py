@@ -29,14 +29,6 @@ def pages(ready: Stored, proposal: Any) -> list[str]:
     return [f"/experiments/{ready.experiment.pk}/launch/", base, f"{base}maxtext.sh", f"{base}launch.zip"]
 
 
-def test_every_member_reads_and_nobody_else(people: People, pages: list[str]) -> None:
-    for page in pages:
-        assert {people.client(name).get(page).status_code for name in INSIDERS} == {200}
-        assert people.client("outsider").get(page).status_code == 404
-        assert people.client("anonymous").get(page).status_code == 302
-        assert people.client("administrator").post(page).status_code == 405
-
-
 def test_the_page_says_which_proposal_and_if_approved(people: People, pages: list[str], proposal: Any) -> None:
     from proposals.services import reviews
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from asapweb.launcher.postgres import place_cluster
 from tests.launcher.application import command, environment, eventually, running
@@ -77,6 +78,7 @@ def test_restored_installation_equals_the_one_that_was_backed_up(used_home: Path
         assert names["count"] == 3
 
 
+@pytest.mark.nightly
 def test_backup_is_consistent_while_people_upload_and_delete(used_home: Path, folder: Path) -> None:
     with running(used_home) as application:
         visitor, stop = Visitor(application), threading.Event()
@@ -126,6 +128,7 @@ def test_restore_changes_nothing_where_the_backup_is_damaged_or_its_place_is_tak
     assert (refused.returncode, "no complete backup" in refused.stderr) == (2, True)
 
 
+@pytest.mark.nightly
 def test_file_that_was_lost_before_is_named_and_does_not_stop_the_backup(used_home: Path, folder: Path) -> None:
     with running(used_home) as application:
         assert Visitor(application).upload(2_000)[0] == 302
@@ -135,6 +138,7 @@ def test_file_that_was_lost_before_is_named_and_does_not_stop_the_backup(used_ho
         assert done(used_home, "backup", str(folder / "backup"))["missing"] == [path]
 
 
+@pytest.mark.nightly
 def test_database_of_a_deployment_is_backed_up_and_restored_into_another(used_home: Path, folder: Path) -> None:
     binaries = with_pgvector(folder)
     done(used_home, "backup", str(folder / "first"))

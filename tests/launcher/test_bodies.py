@@ -74,6 +74,7 @@ def deleted_but_open(application: Application) -> int:
     return total
 
 
+@pytest.mark.nightly(of=5)
 @pytest.mark.parametrize("path", ["/sign-in/", "/", "/api/experiments/", "/nowhere"])
 @pytest.mark.parametrize("extra", ["", "Authorization: Token abc\r\n", "Cookie: sessionid=abc\r\n"])
 def test_a_stranger_s_large_body_is_refused_before_it_is_sent(application: Application, path: str, extra: str) -> None:
@@ -106,6 +107,7 @@ def test_a_stranger_s_endless_body_in_pieces_takes_neither_disk_nor_memory(appli
     assert not list((application.home / "uploading").iterdir())
 
 
+@pytest.mark.nightly
 def test_bodies_that_come_by_drops_are_given_up_and_others_are_served_meanwhile(application: Application) -> None:
     began = time.monotonic()
     said: dict[str, tuple[float, str]] = {}

@@ -11,6 +11,7 @@ import pytest
 from tests.launcher.application import environment
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_what_was_accepted_is_done_once_whatever_dies(used_home: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from tests.launcher.application import eventually, refused, running
 from tests.launcher.foreign import free_port, of_debian, postgresql_over_tcp, redis_over_tcp, with_pgvector
@@ -35,6 +36,7 @@ def test_postgresql_and_redis_over_tcp(folder: Path) -> None:
     assert "secret" not in application.text
 
 
+@pytest.mark.nightly
 def test_a_postgresql_without_pgvector_says_what_to_install(folder: Path) -> None:
     with postgresql_over_tcp(folder, of_debian()) as database:
         sentence = refused(folder, DATABASE_URL=database, CELERY_BROKER_URL="memory://")
@@ -56,6 +58,7 @@ def test_an_extension_that_the_role_may_not_create_is_asked_of_an_administrator(
     assert applied == []
 
 
+@pytest.mark.nightly
 def test_a_database_that_is_not_there(folder: Path) -> None:
     url = f"postgresql://asap:hidden@127.0.0.1:{free_port()}/asap"
     sentence = refused(folder, DATABASE_URL=url, CELERY_BROKER_URL="memory://")
@@ -63,6 +66,7 @@ def test_a_database_that_is_not_there(folder: Path) -> None:
     assert "hidden" not in sentence
 
 
+@pytest.mark.nightly
 def test_a_broker_that_is_not_there(folder: Path) -> None:
     sentence = refused(folder, CELERY_BROKER_URL=f"redis://:hidden@127.0.0.1:{free_port()}/0")
     assert "CELERY_BROKER_URL" in sentence

@@ -66,6 +66,7 @@ def test_no_port_at_all(folder: Path, capsys: pytest.CaptureFixture[str], monkey
         assert "port" in capsys.readouterr().err.lower()
 
 
+@pytest.mark.nightly
 def test_an_address_that_is_not_ours(folder: Path) -> None:
     assert "192.0.2.1" in refused(folder, "--host", "192.0.2.1")
 
@@ -77,6 +78,7 @@ def test_a_data_folder_that_cannot_be_written(folder: Path, unprivileged: str | 
     assert "ASAP_HOME" in sentence
 
 
+@pytest.mark.nightly
 def test_a_data_folder_where_root_itself_cannot_write() -> None:
     assert "cannot be written" in refused(Path("/proc/asap"))
 
@@ -105,6 +107,7 @@ def test_a_database_of_another_version(folder: Path) -> None:
     assert (data / "PG_VERSION").read_text() == "15\n"
 
 
+@pytest.mark.nightly
 def test_a_schema_too_old_to_upgrade(used_home: Path) -> None:
     last = "'accounts', '0005_token_scope'"
     in_database(
@@ -134,6 +137,7 @@ def test_a_damaged_database_is_named_with_its_log(folder: Path, used_home: Path)
     assert processes_of(folder / "data") == []
 
 
+@pytest.mark.nightly
 def test_a_damaged_queue_is_named_with_the_way_out(folder: Path) -> None:
     (folder / "redis").mkdir()
     (folder / "redis" / "appendonly.aof").write_bytes(b"not what Redis writes" * 100)

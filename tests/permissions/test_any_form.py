@@ -126,6 +126,7 @@ def test_no_filter_ends_in_a_server_error(doors: Doors, pages: Pages, fuzz: int)
     assert filters > 150
 
 
+@pytest.mark.nightly
 def test_no_parameter_ends_in_a_server_error(doors: Doors, pages: Pages) -> None:
     """Each that a view looks for, alone, so that nothing is refused before it is read."""
     failed, tried = [], 0
@@ -141,6 +142,7 @@ def test_no_parameter_ends_in_a_server_error(doors: Doors, pages: Pages) -> None
     assert tried > 500
 
 
+@pytest.mark.nightly
 def test_no_lone_surrogate_of_another_charset_ends_in_a_server_error(doors: Doors, pages: Pages) -> None:
     failed = []
     for row in asked("get"):
@@ -152,6 +154,7 @@ def test_no_lone_surrogate_of_another_charset_ends_in_a_server_error(doors: Door
     assert not failed
 
 
+@pytest.mark.nightly
 def test_no_part_of_an_address_ends_in_a_server_error(doors: Doors) -> None:
     """Where it may be more than ASCII digits."""
     failed, tried = [], 0
