@@ -149,8 +149,6 @@ class Series:
 
     points: list[SeriesPoint]
     levels: list[Level]
-    top_s: float
-    least_s: float
 
 
 def series(experiments: QuerySet[Experiment]) -> Series | None:
@@ -181,7 +179,7 @@ def series(experiments: QuerySet[Experiment]) -> Series | None:
     points = [
         SeriesPoint(run, x(place), y(float(time))) for place, (run, time) in enumerate(zip(runs, times, strict=True))
     ]
-    return Series(points, levels, top, least)
+    return Series(points, levels)
 
 
 def changes(times: Any) -> list[int]:

@@ -14,7 +14,6 @@ from knowledge.services.embedding import embed_some
 from knowledge.services.shipped import load_shipped
 from knowledge.tasks import read_document
 from tests.knowledge.conftest import TEXTS, add_passages
-from tests.knowledge.files import pdf
 
 RUNBOOK = (
     "# Runbook\n\n## Mesh rules\n\nNever more than `8` on the **model** axis. <script>alert(1)</script>\n\n"
@@ -85,15 +84,6 @@ def test_a_result_says_why_it_was_found(people, passages):
     assert "<mark>Activations</mark>" in text(page)
 
 
-@pytest.mark.parametrize(
-    ("mode", "shown", "not_shown"), [("vector", "Semantic", "Fused"), ("text", "Keywords", "Semantic")]
-)
-def test_one_list_alone_shows_its_own_score(people, passages, mode, shown, not_shown):
-    page = people.client("viewer").get(f"/knowledge/?q=axis&mode={mode}")
-    why = text(page).split("Why it was found", 2)[1].split("</li>")[0]
-    assert f"<span>{shown}</span>" in why and f">{not_shown}<" not in why
-
-
 def test_filters_narrow_count_and_can_be_taken_away(people, passages, own):
     client = people.client("viewer")
     page = client.get("/knowledge/?hardware=gpu")
@@ -147,14 +137,6 @@ def test_htmx_gets_the_part_and_a_browser_without_scripts_the_page(people, passa
         assert "HX-Request" in whole["Vary"]
 
 
-def test_a_citation_opens_in_the_drawer_with_what_a_reader_must_know(people):
-    load_shipped()
-    part = text(people.client("viewer").get("/knowledge/passages/tpu-memory/", headers=HTMX))
-    for words in ("data-drawer-title", "Weights stream through HBM", "T_read", "Applies when", "section 2.1",
-                  "jax-ml.github.io/scaling-book", "/knowledge/passages/tpu-memory/"):  # fmt: skip
-        assert words in part, words
-
-
 def test_a_passage_shows_its_neighbours_and_its_vector(people, passages):
     page = people.client("viewer").get("/knowledge/passages/remat/")
     assert "all-MiniLM-L6-v2, 384 dimensions" in text(page)
@@ -171,12 +153,6 @@ def test_text_of_a_document_is_shown_as_it_was_meant_and_never_runs(people, own)
 
 
 # States
-
-
-def test_the_empty_knowledge_base_says_why(people):
-    page = text(people.client("engineer").get("/knowledge/"))
-    assert "The knowledge base is empty" in page and "load_knowledge" in page and "Add a document" in page
-    assert "Add a document" not in text(people.client("viewer").get("/knowledge/"))
 
 
 def test_passages_without_vectors_are_counted_and_found_by_words(people, passages, own):
@@ -219,25 +195,6 @@ def test_an_engineer_adds_a_document_and_follows_it(people):
     assert "every 2s" not in text(client.get("/knowledge/documents/"))
     again = client.post("/knowledge/documents/", {"file": upload(name="copy.md")}, follow=True)
     assert "already exists as “House rules”" in text(again) and Document.objects.count() == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "name", "words"),
-    [(None, "", "Choose a file first"), (b"PK\x03\x04", "deck.pptx", "Office file"), (b"", "empty.md", "is empty")],
-)
-def test_a_file_that_cannot_be_taken_is_one_sentence_beside_the_form(people, content, name, words):
-    sent = {"title": "Kept title"} | ({} if content is None else {"file": upload(content, name)})
-    answer = people.client("engineer").post("/knowledge/documents/", sent)
-    assert answer.status_code == 422 and words in text(answer) and 'value="Kept title"' in text(answer)
-    assert not Document.objects.exists()
-
-
-def test_a_document_that_could_not_be_read_says_what_to_do(people):
-    document = documents.receive(people.team, people.engineer, upload(pdf([[]]), "scan.pdf")).document
-    read_document(document.pk)
-    for path in ("/knowledge/documents/", f"/knowledge/documents/{document.pk}/"):
-        page = text(people.client("viewer").get(path))
-        assert "Run text recognition (OCR) on it and add it again" in page and "Not readable" in page
 
 
 def test_the_original_is_a_download_under_its_name(people, own):
