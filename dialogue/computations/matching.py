@@ -198,7 +198,9 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
         return amounts, 2.0 * bool(amounts)
     mesh, said = bench.config.mesh, text.lower()
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in said]
-    spoken = {op.name: kind for op in bench.diagnosis.ops[:KINDS] if len(kind := _base(op.name)) > 5 and kind in said}
+    # `dynamic-update-slice.33` is a dynamic-update-slice.
+    kinds = {op.name: re.sub(r"[.\d]+$", "", op.name).lower() for op in bench.diagnosis.ops[:KINDS]}
+    spoken = {name: kind for name, kind in kinds.items() if len(kind) > 5 and kind in said}
     ops = ops or [name for name, kind in spoken.items() if "_" in kind]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in bench.diagnosis.collectives)}
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
@@ -223,8 +225,3 @@ def _amount(pattern: re.Pattern[str], text: str) -> float:
         return 0.0
     *numbers, power = found.groups()
     return float(next(number for number in numbers if number)) * _POWERS[power.upper()]
-
-
-def _base(name: str) -> str:
-    """Return the kind of an op by its name: `dynamic-update-slice.33` is a dynamic-update-slice."""
-    return re.sub(r"[.\d]+$", "", name).lower()

@@ -30,7 +30,7 @@ _WORD = re.compile(
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
 )
 _NUMBER = re.compile(
-    r"(\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?", re.IGNORECASE
+    r"(\d(?:[\d,]*\d)?(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?", re.IGNORECASE
 )
 _POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**12, 10**3)}
 #: What makes a quantity of a number that it follows, and how others write the same.
@@ -75,9 +75,10 @@ _OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
 _RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?|\d{4}[.]\d{5}")
 #: What in a text counts nothing: the letters and digits of a name; and commas of a shape, which holds several numbers.
 _NO_COUNT = re.compile(r"\b[A-Za-z]+\d\w*|,(?!\d{3}(?!\d))")
+_BEHIND_COUNT = re.compile(r"(?<![\w.])\d+ ([a-z]{4,})")
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
 _SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
-_PAIR = re.compile(r"([A-Za-z_][\w.]*)(?:\s*[=:]\s*[\"']?| (?:of )?(?=\d))(\w*)")
+_PAIR = re.compile(r"([A-Za-z_][\w.]*?)(?:\s*[=:]\s*[\"']?|(?: (?:of )?)?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
 _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
@@ -256,7 +257,7 @@ class Typed:
         """Map whole numbers to what they count: words of their keys, or next to them in texts of results."""
         counts: dict[float, list[tuple[frozenset[str], Node]]] = {}
         for node in self._nodes:
-            if type(node.item) is int and node.unit in ("", "count", "tokens"):
+            if type(node.item) in (int, float) and node.unit in ("", "count", "tokens") and node.item % 1 == 0:
                 counts.setdefault(node.item, []).append((_key_words(node), node))
         told = ((text, place) for text, place in self._texts if place is not None)
         for said, place in told:
@@ -268,10 +269,12 @@ class Typed:
 
     @cached_property
     def _counted(self) -> frozenset[str]:
-        """Words of keys that have whole numbers."""
-        return frozenset(
-            word for node in self._nodes if type(node.item) is int and not node.unit for word in _key_words(node)
-        )
+        """Return what whole numbers count: words of their keys, and the word behind one in a text."""
+        counts = (node for node in self._nodes if type(node.item) is int and not node.unit)
+        behind = (word for text, place in self._texts if place for word in _BEHIND_COUNT.findall(text))
+        return frozenset(word for node in counts for word in _key_words(node)) | {
+            word.removesuffix("s") for word in behind
+        }
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:

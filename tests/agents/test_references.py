@@ -238,13 +238,14 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
         ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
         ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
         ("The global batch is 256.", "The global batch is 64."), ("On a v5p-512.", "On a v5p-256."),
-        ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."),
+        ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."), ("We keep TP4.", "We keep TP2."),
+        ("Batches have a count of 2.", "Batches have a count of 3."), ("2 doublings away", "4 doublings away"),
     ],
 )  # fmt: skip
 def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: str, wrong: str) -> None:
     run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
-    told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844"}
+    told |= {"slice": "v5p-512, 2 doublings away", "paper": "arXiv 2511.03844", "mesh": "tp 4", "count": 2.0}
     typed = Typed(results={"r1": run | told})
     assert not refused(typed, right) and len(refused(typed, wrong)) == 1
 
