@@ -40,7 +40,7 @@ COMMON = frozenset((
 ))  # fmt: skip
 #: What a computation must score to be shown, and what counts towards it beside the nearness of its questions: a named
 #: argument, a configuration for its price.
-LEAST, NAMED, SETTINGS = 0.7, 0.2, 0.3
+LEAST, NAMED, SETTINGS = 0.6, 0.2, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.

@@ -92,7 +92,7 @@ def why_not(name: str, kind: str) -> tuple[str, str]:
             return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
         case "trace":
             return (
-                f"{name} is the JSON of XProf's trace viewer, which contains no op statistics.",
+                f"{name} is the JSON of XProf's trace viewer, a shortened copy of the profile that is not read.",
                 "Upload the *.xplane.pb file next to it.",
             )
         case "text":

@@ -122,7 +122,7 @@ def test_no_sequence_of_requests_ends_in_a_server_error(api, fuzz):
 
     Sequence.run(
         settings=settings(
-            max_examples=20 * fuzz, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
+            max_examples=70 * fuzz, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck),
             derandomize=True, phases=[Phase.generate],
         )
     )  # fmt: skip

@@ -182,6 +182,17 @@ def test_a_cold_first_run_of_the_sequence_is_excluded(tmp_path: Path) -> None:
     assert any("Step 1 is excluded: it is the first" in note.message for note in profile.notes)
 
 
+@pytest.mark.parametrize(("kernel_ns", "duty"), [(2_000, 182 / 1090), (900_000, 1.0)])
+def test_copies_around_the_kernels_are_set_up_unless_they_are_most_of_the_work(
+    tmp_path: Path, kernel_ns: int, duty: float
+) -> None:
+    export = Export(tmp_path / "run.sqlite")
+    export.copy(1, 0, 90_000, 0, 1_000_000)
+    export.kernel("gather", 100_000, kernel_ns, 100_000)
+    export.copy(2, 1_000_000, 90_000, 1_000_000, 1_000_000)
+    assert read_profile([export.save()]).kpis["duty_cycle"] == pytest.approx(duty, rel=1e-3)
+
+
 def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> None:
     path = iterations(tmp_path / "run.sqlite")
     database = sqlite3.connect(path)

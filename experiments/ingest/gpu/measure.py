@@ -33,6 +33,8 @@ SEVERAL = 3
 #: One or two gaps of this share of the recording, among at least so many, happen once: a first call, loading,
 #: compilation, preprocessing.
 LONG, FEW_GAPS, MANY_GAPS = 0.1, 2, 20
+#: Share of what a device is busy from which the time of its kernels is what was recorded.
+LEAST_WORK = 0.5
 Classes = NDArray[np.int64]
 
 
@@ -45,10 +47,15 @@ def classes(trace: DeviceTrace) -> Classes:
 
 
 def working(trace: DeviceTrace) -> tuple[int, int]:
-    """Return the time from the first kernel to the last: copies before and after are set-up and results."""
+    """Return the time from the first kernel to the last: copies before and after are set-up and results, unless the
+    device is busy mostly with them."""
     kernels = classes(trace) != HOST_COPY
     kernels = kernels if kernels.any() else ~kernels
-    return int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
+    first, last = int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
+    within = np.clip(np.minimum(trace.ends, last) - np.maximum(trace.starts, first), 0, None)
+    if within.sum() < LEAST_WORK * (trace.ends - trace.starts).sum():
+        return int(trace.starts.min()), int(trace.ends.max())
+    return first, last
 
 
 def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> CoreTimeline:

@@ -45,7 +45,7 @@ def read(path: Path, name: str) -> TraceFile:
                 raise IngestError(*other, name, kind="format")
         if "schemaVersion" in head:
             raise IngestError(
-                f"{name} is a trace of the PyTorch profiler in which nothing was recorded.",
+                f"{name} has the form of a PyTorch trace, but no op, kernel or step of one.",
                 "Run steps while the profiler is active, more than its schedule waits and warms up.",
                 name,
                 kind="empty",
