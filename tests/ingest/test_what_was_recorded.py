@@ -275,7 +275,7 @@ def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
         ("t.json", "[[1, 2, 3], [[0, 1]]]", "memory timeline"),
         ("raw.json", "[[-1, 1, 37888, 7], [-1, 1, 512, 7]]", "memory timeline"),
         ("log.txt", "==18148== NVPROF is profiling process 18148, command: python train.py", "nvprof"),
-        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "no op, kernel or step"),
+        ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "no op, kernel"),
         ("h.json", '[{"name": "process_name", "args": {"start_time_since_epoch_in_micros":16334}}', "Horovod"),
         ("r.json", '[ {} ,{"name": "process_sort_index", "args":{"sort_index":"1000002"}}]', "rocmProfileData"),
         ("g.json", '[{"Start(sec)": 3.9, "Duration(nsec)": 52031, "CorrId": 220}]', "nsys stats"),
