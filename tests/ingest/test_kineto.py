@@ -323,6 +323,21 @@ def test_a_timeline_of_tensorflow_1_is_one_step_with_its_input(tmp_path: Path) -
     assert profile.kpis["input"] == pytest.approx(0.6, abs=0.05)
 
 
+def test_a_timeline_of_tensorflow_1_on_the_host_alone_lost_no_device(tmp_path: Path) -> None:
+    events = [{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "/job:a/task:0/device:CPU:0 Compute"}}]
+    for place, kind in enumerate(("MatMul", "MatMul", "ApplyGradientDescent")):
+        args = {"name": f"net/{kind}_{place}", "op": kind}
+        events.append(
+            {"ph": "X", "cat": "Op", "name": kind, "pid": 0, "tid": 0, "ts": 900 * place, "dur": 900, "args": args}
+        )
+    path = tmp_path / "timeline.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    profile = read_profile([path])
+    assert profile.device.kind == "CPU" and profile.step_time_s == pytest.approx(2.7e-3)
+    assert "CUPTI" not in profile.not_measured["duty_cycle"]
+    assert diagnose(profile).recording.kind == "training"
+
+
 def test_one_long_gap_among_many_is_no_dispatch(read: Read) -> None:
     """Thirty kernels 20 µs apart, and 5 ms of loading before one of them: what happens once is not launch latency."""
     trace, at = Trace(0), 0.0

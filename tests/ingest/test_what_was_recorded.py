@@ -278,6 +278,7 @@ def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
         ("e.json", '{"schemaVersion": 1, "traceEvents": [{"name": "t", "ph": "M", "pid": 1}]}', "no op, kernel"),
         ("h.json", '[{"name": "process_name", "args": {"start_time_since_epoch_in_micros":16334}}', "Horovod"),
         ("r.json", '[ {} ,{"name": "process_sort_index", "args":{"sort_index":"1000002"}}]', "rocmProfileData"),
+        ("p.json", '{ "traceEvents":[{}\n,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2}]}', "rocprof"),
         ("g.json", '[{"Start(sec)": 3.9, "Duration(nsec)": 52031, "CorrId": 220}]', "nsys stats"),
         ("s.pickle", "\x80\x04\x95", "never unpickled"),
         ("h.html", "<!DOCTYPE html><html></html>", "web page"),

@@ -47,6 +47,9 @@ class Columns:
         table = np.frombuffer(self._values, np.int64) if self._values else np.zeros(0, np.int64)
         return table[self._names.index(name) :: len(self._names)].copy()
 
+    def clear(self) -> None:
+        del self._values[:]
+
     def add(self, *row: int) -> None:
         """Add a row: a value for each name, in their order."""
         self._values.extend(row)

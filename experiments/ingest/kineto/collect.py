@@ -43,6 +43,8 @@ _PRODUCTS = frozenset(f"aten::{name}" for name in ("linear", "addmm", "convoluti
 _TENSORFLOW = re.compile(r"'(?P<job>/job:.*)?/(device:)?(gpu|cpu|stream)\S*?(/stream:(?P<stream>\d+))? Compute'", re.I)
 _ON_CPU = 0
 _EDGE = re.compile(r"^edge_\d+_")
+#: The ops of optimizers: ApplyGradientDescent, ResourceApplyAdam.
+_OPTIMIZER = re.compile(r"(?:Resource|Sparse)*Apply[A-Z]")
 
 
 class KinetoEvents(Collected):
@@ -147,7 +149,7 @@ class KinetoEvents(Collected):
     ) -> None:
         """An op of a TensorFlow 1 timeline: as the host ran it, or, on a stream, as the device did."""
         path = str(args.get("name", ""))[:300]
-        self.trains = self.trains or "gradients/" in path
+        self.trains = self.trains or "gradients/" in path or bool(_OPTIMIZER.match(name))
         # What is copied between devices is named after the edge of the graph: the op that made it.
         launch = self.names.of(_EDGE.sub("edge_", path)) + 1
         if process["job"]:

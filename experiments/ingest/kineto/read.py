@@ -25,6 +25,7 @@ LOST_DEVICE = (
     "The trace contains launches of kernels, but no GPU activity. Check that CUPTI may record on that machine (rights, "
     "driver, no second profiler; not under WSL 1), and record again."
 )
+NO_STREAM = "The timeline of TensorFlow contains no stream of a GPU: its ops ran on the host."
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}
 
@@ -43,18 +44,12 @@ def read(path: Path, name: str) -> TraceFile:
         with path.open("rb") as source:
             if other := named_format(name, source.read(HEAD_BYTES)):
                 raise IngestError(*other, name, kind="format")
-        if "schemaVersion" in head:
-            raise IngestError(
-                f"{name} has the form of a PyTorch trace, but no op, kernel or step of one.",
-                "Run steps while the profiler is active, more than its schedule waits and warms up.",
-                name,
-                kind="empty",
-            )
         raise IngestError(
-            f"{name} is a trace without any event of the PyTorch profiler (cpu_op, kernel, …).",
-            "Record steps while the profiler is active and upload what prof.export_chrome_trace or "
-            "tensorboard_trace_handler wrote, or XProf's *.xplane.pb file.",
+            f"{name} is a trace with no op, kernel or step of the PyTorch profiler.",
+            "Run steps while the profiler is active, more than its schedule waits and warms up, and upload what "
+            "prof.export_chrome_trace or tensorboard_trace_handler wrote, or XProf's *.xplane.pb file.",
             name,
+            kind="empty",
         )
     return _recording(collected, head, name)
 
@@ -72,6 +67,9 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
     by_id = {item.get("id"): item for item in properties}
     # Where the id is none of the list, its parts are still told if all are the same.
     alike = properties[0] if len({_device_name(item) for item in properties}) == 1 else {}
+    of_tensorflow = bool(collected.marks["session"])
+    if of_tensorflow and not len(collected.device):  # its ops launched nothing
+        collected.launches.clear()
     holds = recorded(collected)
     on_host = add_host_work(collected)
 
@@ -88,6 +86,7 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         )
 
     devices = device_traces(collected, describe)
+    why = LOST_DEVICE if "launches" in holds.has else NO_DEVICE
     return TraceFile(
         file=name,
         devices=tuple(devices),
@@ -95,9 +94,9 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         world_size=world if isinstance(world, int) and world > 0 else None,
         host_name=host,
         process=next((process for process, _ in collected.threads), ""),
-        recorder="PyTorch profiler",
+        recorder="TensorFlow timeline" if of_tensorflow else "PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
-        why_no_device="" if devices and not on_host else LOST_DEVICE if "launches" in holds.has else NO_DEVICE,
+        why_no_device="" if devices and not on_host else NO_STREAM if of_tensorflow else why,
         recorded=holds,
         steps=steps,
         span_ns=collected.span_ns(head.get("baseTimeNanoseconds")),

@@ -62,7 +62,8 @@ def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
         if any(table.startswith("rocpd_") for table in database.tables):
-            raise IngestError(f"{name} is a database of rocprofv3, which is not read.", ROCPROF_ADVICE, name)
+            of = "rocmProfileData (rpd)" if "rocpd_op" in database.tables else "rocprofv3"
+            raise IngestError(f"{name} is a database of {of}, which is not read.", ROCPROF_ADVICE, name)
         raise IngestError(
             f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
             EXPORT_AGAIN,
