@@ -53,7 +53,7 @@ class ListedRun:
 
     terms: seconds by part of the step (shares, where no step is known).  measured: the best speed-up that a launched
     proposal reached, per token.  profile: key of what was diagnosed.  low80, high80: of the predicted gain of the
-    first proposal, per token; None where it is to keep the configuration.
+    first proposal, per token.
     """
 
     item: Experiment
@@ -86,8 +86,7 @@ def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
         .annotate(best=Max("speedup"))
     )
     ends = ("data__predicted__speedup_low80", "data__predicted__speedup_high80")
-    first = Proposal.objects.filter(experiment__in=keys, rank=1).exclude(kind="keep").order_by("plan_id")
-    ranges = {row[0]: row[1:] for row in first.values_list("experiment_id", *ends)}
+    ranges = {row[0]: row[1:] for row in first_proposals(keys).values_list("experiment_id", *ends)}
     made = []
     for item in listed:
         profile, mfu, shares = newest.get(item.pk, (None, None, None))
@@ -96,6 +95,11 @@ def rows(experiments: Iterable[Experiment]) -> list[ListedRun]:
         terms = bars.step_terms(parts, item.axis_roles)
         made.append(ListedRun(item, mfu, terms, gains.get(item.pk), profile, *ranges.get(item.pk, (None, None))))
     return made
+
+
+def first_proposals(experiments: Sequence[int]) -> QuerySet[Proposal]:
+    """Return the first proposals of all plans of experiments, of the newest plan last."""
+    return Proposal.objects.filter(experiment__in=experiments, rank=1).order_by("plan_id")
 
 
 def table(experiments: QuerySet[Experiment]) -> Iterator[str]:

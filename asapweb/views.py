@@ -72,7 +72,7 @@ def home(request: MemberRequest) -> HttpResponse:
     team = membership.team
     everything = with_review_state(Experiment.objects.filter(team=team))
     due = list(waiting(membership)[:DUE_SHOWN])
-    first_proposals = _first_proposals([item.pk for item in due])
+    first_proposals = {row.experiment_id: row for row in run_list.first_proposals([item.pk for item in due])}
     working = everything.filter(state__in=WORKING)
     running = _pipes(list(working.order_by("-pk")[:6]))
     approved = Proposal.objects.filter(team=team, status=Proposal.Status.APPROVED)
@@ -94,12 +94,6 @@ def home(request: MemberRequest) -> HttpResponse:
         **counts,
     }
     return page_or_part(request, "home.html", "_home_running.html", context)
-
-
-def _first_proposals(experiments: list[int]) -> dict[int, Proposal]:
-    """The first proposal of the newest plan, by experiment."""
-    rows = Proposal.objects.filter(experiment__in=experiments, rank=1).order_by("plan_id")
-    return {row.experiment_id: row for row in rows}
 
 
 def _newest_runs(experiments: list[Experiment]) -> list[Run]:

@@ -101,7 +101,7 @@ def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterat
             yield row_of(experiment, bench, match.computation, match.arguments)
 
 
-def _at_the_right(bench: Workbench, of: Any, key: str) -> tuple[str, str]:
+def _at_the_right(bench: Workbench, of: Configuration, key: str) -> tuple[str, str]:
     """The predicted time of a configuration, or its memory, and its detail.  Raises ToolError."""
     if key not in ("price", "fits"):
         return "", ""
@@ -127,11 +127,11 @@ def row_of(experiment: Experiment, bench: Workbench, of: Computation, given: Map
     wrong."""
     try:
         asked = arguments(of, given)
-        is_configuration = isinstance(asked, Configuration) and bool(given)
-        predicted, detail = _at_the_right(bench, asked, of.key) if is_configuration else ("", "")
+        priced = asked if isinstance(asked, Configuration) and given else None
+        predicted, detail = _at_the_right(bench, priced, of.key) if priced else ("", "")
     except ToolError as error:
         return Row(of.title, "", str(error), of.key, arguments=_fields(given))
-    shown = _fields(given) if not is_configuration or of.key == "price" else ()
+    shown = _fields(given) if not priced or of.key == "price" else ()
     url = question_url(experiment.pk, of.key, given)
     return Row(of.title, url, detail, of.key, arguments=shown, predicted=predicted)
 

@@ -85,7 +85,7 @@ class Chip:
 
     @property
     def hbm_capacity_bytes(self) -> float:
-        """What a program can count on of the usable HBM."""
+        """Return the usable HBM (bytes) that a program can count on."""
         return self.hbm_usable_bytes * (1.0 - MEMORY_MARGIN[self.kind])
 
     @property

@@ -159,7 +159,7 @@ def browser(browser: Browser) -> Iterator[Browser]:
 
 
 def _choose_samples(items: list[pytest.Item]) -> None:
-    """Of a test that is marked nightly(of=4), each fourth case is not nightly, the first among them."""
+    """Take each fourth case of a test that is marked nightly(of=4), from the first on, out of the nightly ones."""
     number: Counter[object] = Counter()
     for item in items:
         mark = item.get_closest_marker("nightly")

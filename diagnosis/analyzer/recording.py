@@ -25,7 +25,7 @@ _SERVES = re.compile(
     r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|append_paged|mla_decode|ExecutionContext::(execute|enqueue)",
     re.IGNORECASE,
 )
-#: Kernels of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
+#: Kernels of PyTorch; of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
 _PYTORCH = re.compile(r"elementwise_kernel|at::native")
 _TRAINS = re.compile(
     r"backward|(?<![a-z])bwd|[wd]grad|grad_(input|weight)|multi_?tensor_?apply|fused_?adam|adamw?_kernel|transpose\(jvp",

@@ -32,9 +32,9 @@ MOVES = {
 DISPUTED = 0.01
 
 
-def communication(field: PricedCandidates, index: int) -> tuple[Communication, ...]:
+def communication(priced: PricedCandidates, index: int) -> tuple[Communication, ...]:
     """Exposed communication before and after."""
-    c, prices, base = field.candidates, field.prices, field.candidates.baseline
+    c, prices, base = priced.candidates, priced.prices, priced.candidates.baseline
     rows: dict[tuple[tuple[str, ...], str, bool], list[float]] = {}
     meshes = (c.mesh(base), c.mesh(index))
     for name, values in prices.parts_s.items():
@@ -56,18 +56,18 @@ def communication(field: PricedCandidates, index: int) -> tuple[Communication, .
         row = rows.setdefault(key, [0.0, 0.0])
         row[0] += before
         row[1] += after
-    ran, timed = float(prices.step_time_s[base]), field.timed
+    ran, timed = float(prices.step_time_s[base]), priced.timed
     return tuple(
         Communication(axes, moved, b if timed else None, a if timed else None, dcn, b / ran, a / ran)
         for (axes, moved, dcn), (b, a) in rows.items()
     )
 
 
-def parts(field: PricedCandidates, index: int) -> dict[str, dict[str, float]]:
+def parts(priced: PricedCandidates, index: int) -> dict[str, dict[str, float]]:
     """Seconds of the step by part, {"before", "after"}, for the tokens of the current step, collectives by what they
     move: an axis whose traffic changes its kind is two parts."""
-    candidates, by_name = field.candidates, dict[str, dict[str, float]]()
-    for name, values in field.prices.parts_s.items():
+    candidates, by_name = priced.candidates, dict[str, dict[str, float]]()
+    for name, values in priced.prices.parts_s.items():
         group = name.removeprefix("ici:") if name.startswith("ici:") else ""
         row = by_name.setdefault(
             _COMMUNICATION.get(group) or _PARTS.get(name, name.replace("_", " ")), {"before": 0.0, "after": 0.0}
@@ -164,14 +164,14 @@ def own_change(config: ExperimentConfig, change: Change, key: str, value: object
 
 
 def neighbours(
-    steps: Sequence[NeighbourStep], field: PricedCandidates, rules: Sequence[Rule], first: int, of: int
+    steps: Sequence[NeighbourStep], priced: PricedCandidates, rules: Sequence[Rule], first: int, of: int
 ) -> tuple[Neighbour, ...]:
     """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
     rows = []
-    candidates, gain = field.candidates, gains(field.prices)
+    candidates, gain = priced.candidates, gains(priced.prices)
     for number, step in enumerate(steps):
         index = first + number
-        predicted = field.predicted(index)
+        predicted = priced.predicted(index)
         broken = next((rule for rule in rules if rule.broken[index]), None)
         time = predicted.step_time_s
         used = predicted.hbm_per_chip_bytes

@@ -104,21 +104,21 @@ class Pricer:
         Raises ConfigError where a constraint makes no sense, or leaves nothing.
         """
         asked = constraints or Constraints()
-        field = self._field(asked)
-        candidates, prices, ranked = field.candidates, field.prices, field.ranked
+        priced = self._searched(asked)
+        candidates, prices, ranked = priced.candidates, priced.prices, priced.ranked
         rules = rules_of(candidates, asked)
         unwanted = tuple(broken_by(candidates, candidates.baseline, [r for r in rules if r.asked]))
         if asked and len(candidates) == 1:
-            near = next((item for item in field.rejected if not item.rule.startswith(RULE)), None)
+            near = next((item for item in priced.rejected if not item.rule.startswith(RULE)), None)
             why = f"; the nearest alternative is {mesh_text(near.mesh)}: {near.reason}" if near else ""
             raise ConfigError("constraints", f"no other configuration satisfies them; relax one and try again{why}")
         choices = choose(candidates, ranked, bool(unwanted))
         keeping = keeping_is_right(candidates, ranked, choices)
-        baseline = as_measured(self.profile, self.diagnosis, field.predicted(candidates.baseline))
+        baseline = as_measured(self.profile, self.diagnosis, priced.predicted(candidates.baseline))
         proposals = []
         for number, choice in enumerate(choices, start=1):
             broken = unwanted if choice.index == candidates.baseline else ()
-            plan = self._proposal(field, choice, number, baseline, keeping, broken)
+            plan = self._proposal(priced, choice, number, baseline, keeping, broken)
             steps, around = self._around(Candidate(plan.mesh, plan.changes))
             proposals.append(replace(plan, sensitivity=self._sensitivity(steps, around, asked)))
         step = self.observed.step_s
@@ -126,8 +126,8 @@ class Pricer:
         return Plan(
             baseline=baseline,
             proposals=tuple(proposals),
-            rejected=tuple(field.rejected),
-            considered=field.considered,
+            rejected=tuple(priced.rejected),
+            considered=priced.considered,
             missing=self.missing,
             observed={
                 **{
@@ -136,7 +136,7 @@ class Pricer:
                 },
                 "listed": {"share": self.observed.coverage},
             },
-            priced=field.priced,
+            priced=priced.priced,
             constraints=asked.to_json(),
             notes=notes(self, asked, baseline, proposals),
             basis=self.observed.basis,
@@ -147,14 +147,14 @@ class Pricer:
 
     def search(self, constraints: Constraints | None = None, top: int = 10) -> tuple[Listed, ...]:
         """The best of all that can be priced, by what proposals are chosen by.  Raises as `propose`."""
-        field = self._field(constraints or Constraints())
-        candidates, ranked = field.candidates, field.ranked
+        priced = self._searched(constraints or Constraints())
+        candidates, ranked = priced.candidates, priced.ranked
         room = None if self.missing else candidates.used.capacity - candidates.used.total
         return tuple(
             Listed(
                 mesh=candidates.mesh(index).to_json(),
                 changes=dict(candidates.change(index)),
-                predicted=field.predicted(index),
+                predicted=priced.predicted(index),
                 faster=float(ranked.faster[index]),
                 runs=float(ranked.runs[index]),
                 utility=float(ranked.utility[index]),
@@ -176,15 +176,15 @@ class Pricer:
         wrong = products(self.config, own)
         if wrong:
             return impossible(own, change, wrong, self.missing)
-        steps, field = self._around(Candidate(own.to_json(), change))
-        rules = rules_of(field.candidates, asked)
-        broken = tuple(broken_by(field.candidates, 1, rules))
+        steps, priced = self._around(Candidate(own.to_json(), change))
+        rules = rules_of(priced.candidates, asked)
+        broken = tuple(broken_by(priced.candidates, 1, rules))
         unchecked = tuple(rule.reason for rule in rules if not rule.certain and rule.broken[1])
         unchecked += (self.exchange_unrecorded,) if self.exchange_unrecorded and own != self.config.mesh else ()
-        baseline = as_measured(self.profile, self.diagnosis, field.predicted(0))
+        baseline = as_measured(self.profile, self.diagnosis, priced.predicted(0))
         keeping = self._keeping if own == self.config.mesh and not change else 0.0
-        plan = self._proposal(field, Choice("own", 1), 0, baseline, keeping, broken, unchecked)
-        return replace(plan, sensitivity=self._sensitivity(steps, field, asked))
+        plan = self._proposal(priced, Choice("own", 1), 0, baseline, keeping, broken, unchecked)
+        return replace(plan, sensitivity=self._sensitivity(steps, priced, asked))
 
     @cached_property
     def _library(self) -> Library:
@@ -192,7 +192,7 @@ class Pricer:
         precedents = () if self.observed.stand_in else self.precedents
         return Library(precedents, situation(self.config, self.diagnosis))
 
-    def _field(self, asked: Constraints) -> PricedCandidates:
+    def _searched(self, asked: Constraints) -> PricedCandidates:
         """The best legal candidates within the constraints.
 
         Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
@@ -226,8 +226,8 @@ class Pricer:
     @cached_property
     def _keeping(self) -> float:
         """Probability that nothing legal gains what is worth a change."""
-        field = self._field(Constraints())
-        return keeping_is_right(field.candidates, field.ranked)
+        priced = self._searched(Constraints())
+        return keeping_is_right(priced.candidates, priced.ranked)
 
     def _priced(self, candidates: Candidates) -> PricedCandidates:
         prices = price(candidates, self.evidence)
@@ -236,7 +236,7 @@ class Pricer:
 
     def _proposal(
         self,
-        field: PricedCandidates,
+        priced: PricedCandidates,
         choice: Choice,
         number: int,
         baseline: Predicted,
@@ -245,7 +245,7 @@ class Pricer:
         unchecked: tuple[str, ...] = (),
     ) -> ProposalPlan:
         """The proposal of a choice, without its neighbours."""
-        candidates, prices, ranked, index = field.candidates, field.prices, field.ranked, choice.index
+        candidates, prices, ranked, index = priced.candidates, priced.prices, priced.ranked, choice.index
         mesh, changes = candidates.mesh(index), dict(candidates.change(index))
         bears, warns = None, None
         if index != candidates.baseline:
@@ -262,7 +262,7 @@ class Pricer:
             baseline=baseline,
             mesh=mesh,
             changes=changes,
-            predicted=baseline if mesh == self.config.mesh and not changes else field.predicted(index),
+            predicted=baseline if mesh == self.config.mesh and not changes else priced.predicted(index),
             faster=float(ranked.faster[index]),
             runs=float(ranked.runs[index]),
             keeping=keeping,
@@ -275,14 +275,14 @@ class Pricer:
             warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
-            parts=detail.parts(field, index) if field.timed else {},
+            parts=detail.parts(priced, index) if priced.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence),
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(
             proposal_of(case),
             memory_headroom_bytes=used.headroom if used else None,
-            communication=detail.communication(field, index),
+            communication=detail.communication(priced, index),
         )
 
     def _around(self, of: Candidate) -> tuple[list[detail.NeighbourStep], PricedCandidates]:

@@ -42,7 +42,7 @@ def test_truncated_file(save: Save) -> None:
     whole = save(cores=range(2), steps=500)
     whole.write_bytes(whole.read_bytes()[:-12_300])
     error = refusal(whole)
-    assert error.kind == "truncated" and "lacks" in error.message
+    assert error.kind == "truncated"
     assert not error.excludable
 
 

@@ -289,7 +289,7 @@ def test_collective_groups_survive_a_long_operand_list(save: Save) -> None:
 def test_a_file_that_was_cut_off_is_refused_by_its_name(save: Save) -> None:
     path = save(cores=range(4), steps=10)
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(IngestError, match=r"upload\.pb is truncated") as refused:
+    with pytest.raises(IngestError, match=r"upload\.pb is incomplete") as refused:
         read_profile([path], names=["upload.pb"])
     assert refused.value.next_step
 

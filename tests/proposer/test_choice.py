@@ -62,7 +62,7 @@ def test_simplifying_gives_up_no_more_than_it_may(
     setup: ExperimentConfig, times: tuple[float, float, float], share: float
 ) -> None:
     """Fewer steps on the same way, at most the share of the utility lost; with nothing to give up, none is."""
-    field = pricer(setup, times)._field(Constraints())
+    field = pricer(setup, times)._searched(Constraints())
     candidates, ranked = field.candidates, field.ranked
     far = steps(candidates)
     best = int(np.argmax(ranked.utility))
@@ -82,7 +82,7 @@ def test_a_gain_counts_less_the_less_likely_and_where_the_model_is_hidden_the_fa
     ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1)
     for model in ("llama3.1-8b", None):
         setup = config({"data": 4, "seq": 1, "model": 4}, model=model)
-        candidates = Pricer(ran, setup, diagnose(ran, setup))._field(Constraints()).candidates
+        candidates = Pricer(ran, setup, diagnose(ran, setup))._searched(Constraints()).candidates
         count = len(candidates)
         weights = Weights(discount, 0.05, 0.1)
         sure = utility(candidates, np.full(count, 0.2), np.ones(count), weights)

@@ -225,7 +225,7 @@ def test_waiting_for_input_takes_what_is_sure_of_any_gain() -> None:
     for input_s in (0.0, 1e-6, 0.1, 1.1):
         ran = profile_of(MATMUL, NORM, TENSOR, step_s=1.1 + input_s, input=input_s / (1.1 + input_s))
         made = Pricer(ran, setup, diagnose(ran, setup))
-        field = made._field(Constraints())
+        field = made._searched(Constraints())
         candidates, ranked = field.candidates, field.ranked
         moved = np.arange(len(candidates)) != candidates.baseline
         most.append(float(ranked.faster[moved].max()))

@@ -72,7 +72,7 @@ def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace
                                for values, offset in zip(columns, offsets, strict=True)])  # fmt: skip
 
     def firsts(listed: str) -> NDArray[np.int64]:
-        """Where the list of each cycle begins, when all stand one after the other."""
+        """Return where the list of each cycle begins, when all stand one after the other."""
         return np.cumsum([0, *(len(getattr(trace, listed)) for trace in traces[:-1])])
 
     same = [0] * len(traces)
