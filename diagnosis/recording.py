@@ -18,6 +18,7 @@ KINDS = {
     "separate_runs": "Several separate runs",
     "data_loading": "Data loading only",
     "copies": "Copies only",
+    "few_launches": "A few launches",
     UNDECIDED: "Unknown kind",
 }
 PROGRAMS = {
@@ -79,7 +80,7 @@ class Recording:
     @property
     def is_program(self) -> bool:
         """Return whether it shows one run of a program, so that its time has a bottleneck."""
-        return self.kind not in ("graph_capture", "separate_runs", "data_loading", "copies")
+        return self.kind not in ("graph_capture", "separate_runs", "data_loading", "copies", "few_launches")
 
     @property
     def may_train(self) -> bool:

@@ -26,6 +26,8 @@ PROFILE, STEP_TIME, MODEL = "profile", "step_time", "model"
 #: A kind of recording, or of program, that nothing tells.
 UNDECIDED = "unknown"
 
+#: `Op.bound_by` of launches too small to fill the device: neither its arithmetic nor its memory limits them.
+LATENCY = "Latency"
 #: Clocks vary: up to here an efficiency counts as the peak itself.
 OVER_ROOF = 1.02
 _ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
@@ -235,7 +237,7 @@ class Recorded:
     context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.
     gaps: shares 0–1 of the profiled time in which the device was idle, by what the next op waited for: the host, while
     it waited for `input`, was in a `synchronisation`, the `optimizer` or a `checkpoint`, or else until its late
-    `launch`; `rare`: one or two long gaps, most of the idle time of few steps; `queued`: launched in time; `unknown`:
+    `launch`; `rare`: a module is loaded or compiled, or one or two long gaps; `queued`: launched in time; `unknown`:
     its launch is not in the trace.
     before_s: device time of ops that were launched before the recording began.
     separate_runs: recordings among the files whose times do not overlap.

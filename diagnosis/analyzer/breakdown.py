@@ -92,6 +92,10 @@ def shares(
     bars: dict[str, float] = {}
     lost = stalls(profile, ops, kpis)
     working = [op for op in ops if op.family not in NOT_WORK]
+    if not ops:  # steps that are split without their ops, as in a pod viewer
+        parts = _mean_parts(profile)
+        split = {"compute": parts.get("compute", 0.0), "ici": parts.get("collective", 0.0)}
+        bars = {bar: part for bar, part in split.items() if part}
     for op in working:
         bar = axis_label(op) if op.collective else (op.resource if op.resource in ("compute", "hbm") else "other")
         bars[bar] = bars.get(bar, 0.0) + (op.exposed_share if op.collective else op.share)

@@ -23,8 +23,9 @@ class OpFacts:
     """One op as the Analyzer sees it.
 
     time_s: self time per step and core, None without a step time.  share: of the step (of all op time where no step is
-    known).  limit: compute, hbm, on-chip, or empty, with limit_source `roofline`, `tile` (of the kernel), `iteration`
-    (of a serving engine) or `category`.  efficiency: 0–1 of the roof that limits it, None where not measured.
+    known).  limit: compute, hbm, on-chip, latency (a launch too small to fill the device), or empty, with limit_source
+    `roofline`, `launch` (its size), `tile` (of the kernel), `iteration` (of a serving engine) or `category`.
+    efficiency: 0–1 of the roof that limits it, None where not measured.
     """
 
     op: Op

@@ -14,6 +14,8 @@ from diagnosis.report import SourcedValue
 _TO_HOST = re.compile(r"=\s*\(?\w+\[[^\]]*\]\{[^{}]*S\(5\)[^{}]*\}")
 #: As traces of GPUs name such a copy.
 _TO_HOST_KERNEL = re.compile(r"device to host|d2h|dtoh|devicetohost", re.I)
+#: What copies of unified memory are called, which the driver makes as pages are touched.
+MIGRATION = "Page migration"
 #: Bytes one way below this part of the other way's are no tensors that come back.
 RETURNED = 0.1
 #: Bytes over time beyond the link by more than this mean that the wait is only a part of the time in flight.

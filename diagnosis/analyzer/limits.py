@@ -27,6 +27,8 @@ FLOPS_PER_ROW_AND_BYTE = 4.0
 _BY_SHAPE = ("matmul", "attention kernel")
 #: Families that stream tensors on an accelerator; on a processor their tensors may lie in caches.
 _SMALL_WORK = ("elementwise", "reduction", "scatter")
+#: Families that a kernel's name tells where a framework wrote it; anybody may call a kernel `reduce`.
+_BY_NAME = (*_SMALL_WORK, "data movement")
 
 
 def with_evidence(
@@ -36,7 +38,9 @@ def with_evidence(
     judged = []
     for op in ops:
         by_category = op.limit_source == "category"
-        if by_category and recording.platform == "cpu" and op.family in _SMALL_WORK:
+        own_name = recording.meets(("kernels",)) and not recording.meets(("framework",))
+        unknown = _BY_NAME if own_name else _SMALL_WORK if recording.platform == "cpu" else ()
+        if by_category and op.family in unknown and not op.op.host_bytes:
             op = replace(op, limit="", limit_source="")
         elif by_category and op.family in _BY_SHAPE:
             limit, source = _limit(op, recording, config, chip)

@@ -10,7 +10,7 @@ from diagnosis.analyzer.collectives import Collective, Collectives
 from diagnosis.analyzer.facts import HOST_TRANSFER, ON_CHIP, OpFacts
 from diagnosis.report import OpDiagnosis
 from experiments.hlo import text as hlo
-from experiments.step_profile import OVER_ROOF, Op, StepProfile
+from experiments.step_profile import LATENCY, OVER_ROOF, Op, StepProfile
 from perfmodel.chips import Chip
 
 #: What limits a family of ops on any accelerator if the profile has no roofline.
@@ -88,6 +88,8 @@ def limit_of(
     """
     efficiency = _measured(op.credible_efficiency)
     label = (op.bound_by or "").strip().lower()
+    if op.bound_by == LATENCY:
+        return "latency", "launch", None
     if has_flops and label and label not in ("unknown", "none", "-"):
         if "compute" in label or "mxu" in label or "flop" in label:
             return "compute", "roofline", efficiency

@@ -36,6 +36,8 @@ LEAST_TELLING = 1e-3
 #: Categories of what a program moves before and after it computes.
 _COPY = re.compile(r"copy (host|device|to)|memset")
 _TELLING = (BACKWARD, RECOMPUTE, OPTIMIZER, FORWARD)
+#: Kernels of fewer launches, without a step, show the program's start and no steady state.
+FEW_LAUNCHES = 20
 #: A device idle for so much of the steps only warms up while its host captures.
 CAPTURING_IDLE = 0.9
 #: Share of the step from which lookups in embedding tables say what the program is; a language model's take under 1 %.
@@ -125,6 +127,11 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return "separate_runs", f"the times of {recorded.separate_runs} files do not overlap"
     if ops and profile.source_kind in GPU_TRACES and all(_COPY.match(op.op.category) for op in ops):
         return "copies", "no kernel was recorded, only copies and fills"
+    if profile.source_kind in GPU_TRACES and not profile.steps and profile.device.kind != "CPU" and ops:
+        copied, ran = (sum(op.op.occurrences for op in ops if bool(_COPY.match(op.op.category)) == is_copy)
+                       for is_copy in (True, False))  # fmt: skip
+        if ran < FEW_LAUNCHES and not any("graph" in op.op.name for op in ops):
+            return "few_launches", f"{counted(ran, 'kernel')} and {counted(copied, 'transfer')} in all, and no step"
     trains = _training(profile, ops)
     context, generation = recorded.context_requests, recorded.generation_requests
     if context is not None and generation is not None:
@@ -233,6 +240,9 @@ def _has(profile: StepProfile, ops: Sequence[OpFacts], listed: float) -> dict[st
     return {
         "steps": bool(profile.steps),
         "kernels": of_kernels,
+        "framework": profile.source_kind != "nsight"
+        or "host ops" in held
+        or any(_PYTORCH.search(op.op.name) for op in ops),
         "launches": "launches" in held or (of_kernels and profile.kpis.get("host") is not None),
         "host_threads": "host ops" in held or "launches" in held,
         "shapes": "shapes" in held if of_kernels else any(op.op.hlo for op in ops),
@@ -310,7 +320,7 @@ def _missing(
 def _with_line(recording: Recording, profile: StepProfile) -> Recording:
     """The recording with its line: kind and program, devices, steps, what is unknown."""
     what = KINDS[recording.kind]
-    if recording.program != UNDECIDED and recording.kind not in ("data_loading", "separate_runs", "copies"):
+    if recording.program != UNDECIDED and (recording.is_program or recording.kind == "graph_capture"):
         what += f" of {PROGRAMS[recording.program]}"
     parts: list[str] = [what]
     if recording.devices:

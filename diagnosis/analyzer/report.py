@@ -143,7 +143,7 @@ def _hypothesis(facts: Facts) -> str:
     hbm, flops = kpis.get("hbm_utilization"), kpis.get("flops_utilization")
     if hbm is not None and flops is not None and hbm > flops:
         return f"{_ALONE} the device is busy and closer to its HBM roof than to its compute roof."
-    return f"{_ALONE} the device is busy and spends little time in communication, which suggests a compute-bound step."
+    return f"{_ALONE} the device is busy with its own ops, neither waiting nor in communication."
 
 
 def _bound(label: str | None) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from diagnosis.analyzer.breakdown import costliest_axis
-from diagnosis.analyzer.facts import Facts, OpFacts, total_share
-from diagnosis.analyzer.host_copies import host_copies, host_link_rate
+from diagnosis.analyzer.facts import HOST_TRANSFER, Facts, OpFacts, total_share
+from diagnosis.analyzer.host_copies import MIGRATION, host_copies, host_link_rate
+from diagnosis.analyzer.ops import idle_share
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.verdict import LEAST_LEFT, Verdict
 from diagnosis.recording import KINDS
@@ -12,9 +13,12 @@ from diagnosis.report import Finding
 from experiments.sentences import Sentence, join, say
 from formatting import listed
 
+#: Share of the time from which one op is what a recording shows.
+UNKNOWN_FROM = 0.3
 _SOURCE_KPI = "XProf overview"
 _SOURCES = {
     "category": "op category",
+    "launch": "the size of the launch",
     "tile": "the kernels' tiles",
     "shapes": "shapes",
     "iteration": "the requests per iteration",
@@ -61,7 +65,38 @@ def state(facts: Facts, verdict: Verdict) -> Sentence:
 def no_program(facts: Facts) -> Sentence:
     """Return why this recording has no bottleneck."""
     recording = facts.recording
+    if recording.kind == "few_launches":
+        return _few_launches(facts)
     return say("{}: {}. A bottleneck needs one run of a program.", KINDS[recording.kind], recording.kind_evidence)
+
+
+def _few_launches(facts: Facts) -> Sentence:
+    """Return the shares of the time from the first op to the last, and what limits the largest op."""
+    parts = [say("{} {}", op.op.name, share_of(op.op.name, op.share, "Σ self time ÷ profiled time", (op,)))
+             for op in facts.ops[:3]]  # fmt: skip
+    span = max(op.op.self_time_s / op.op.time_share for op in facts.ops if op.op.time_share > 0)
+    row = evidence("from the first op to the last", span, "s", "measured", "", "trace")
+    text = say("A few launches show no steady state ({}). Of {} from the first op to the last: {}",
+               facts.recording.kind_evidence, row, join(", ", parts))  # fmt: skip
+    if idle := idle_share(facts.profile):
+        text += say(", and nothing runs for {}", share_of("nothing runs", idle, "1 − busy time ÷ profiled time"))
+    text += "."
+    if any(op.op.name.startswith(MIGRATION) for op in facts.ops):
+        return text + (
+            " Pages of unified memory move as they are touched, and kernels wait for them: prefetch them "
+            "(cudaMemPrefetchAsync)."
+        )
+    largest = max(facts.ops, key=lambda op: op.share)
+    return say("{} {}", text, _own_limit(largest)) if largest.share >= UNKNOWN_FROM else text
+
+
+def _own_limit(op: OpFacts) -> str:
+    """Return what limits an op that takes most of the time, as far as the recording tells."""
+    if op.limit == "latency":
+        return f"{op.op.name} runs in so few blocks of threads that most of the device does nothing meanwhile."
+    if op.family == HOST_TRANSFER:
+        return f"The link to the host limits {op.op.name}."
+    return f"The time goes into {op.op.name} itself; FLOPs and bytes, which tell what limits it, were not recorded."
 
 
 def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
@@ -84,7 +119,8 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
     if not facts.ops:
         return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops).", listed)
     if 1.0 - facts.once < LEAST_LEFT:
-        return say("The bottleneck cannot be determined: too little of the recording shows the program at work.")
+        return say("The bottleneck of a steady step cannot be determined: most of the recording is what happens once, "
+                   "as in a cold first step. Record later steps, after a warm-up.")  # fmt: skip
     unlabelled = share_of(
         "time without a known limit", max(0.0, verdict.groups.get("other", 0.0) - facts.once),
         "1 − Σ all other terms of the breakdown",
@@ -94,14 +130,14 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
         if (value := verdict.groups.get(name, 0.0)) >= 0.0005:
             row = share_of(words, value, "term of the breakdown")
             known.append(say("{} {}", words, row))
-    text = say(
-        "The bottleneck cannot be determined: of {} ops, {} {} has no roofline label or category that "
-        "shows what limits it.",
-        listed,
-        unlabelled,
-        facts.base,
-    )
-    return say("{} Known: {}.", text, join(", ", known)) if known else text
+    text = say("The bottleneck cannot be determined: of {} ops, {} {} has no roofline label or category that "
+               "shows what limits it.", listed, unlabelled, facts.base)  # fmt: skip
+    text = say("{} Known: {}.", text, join(", ", known)) if known else text
+    largest = max(facts.ops, key=lambda op: op.share)
+    if largest.share < UNKNOWN_FROM or largest.resource != "other":
+        return text
+    row = share_of(largest.op.name, largest.share, "Σ self time ÷ step time", (largest,))
+    return say("{} It is not waiting: {} alone takes {}. {}", text, largest.op.name, row, _own_limit(largest))
 
 
 def _sample(facts: Facts, verdict: Verdict) -> Sentence:
@@ -174,7 +210,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
     sources = listed([_SOURCES[name] for name in dict.fromkeys(op.limit_source for op in inferred)])
     if inferred and len(inferred) == len(ops):
         text += f", classified by {sources} (no roofline was recorded)"
-    elif total_share(inferred) >= 0.1 * total_share(ops):
+    elif inferred and total_share(inferred) >= 0.1 * total_share(ops):
         row = share_of(
             f"of it, classified by {sources} (no FLOPs recorded)",
             total_share(inferred),
@@ -269,10 +305,10 @@ def unexplained(facts: Facts) -> str:
 
 def once(facts: Facts) -> Sentence:
     """Return what is left out of the verdict, since it happens once."""
-    row = evidence("one or two long gaps", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+    row = evidence("what happens once", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
     return say(
-        "Left out: {} {} is one or two long gaps, as a first call, loading, compilation or preprocessing leaves.",
-        row, facts.base,
+        "Left out: {} {} is what happens once: modules that a first call loads, compilation, or one or two long gaps, "
+        "as preprocessing leaves.", row, facts.base,
     )  # fmt: skip
 
 

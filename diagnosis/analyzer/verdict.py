@@ -10,8 +10,8 @@ from math import exp
 MOST_CONFIDENT = 0.97
 #: Of a sample of the ops nobody knows whether it stands for the rest.
 MOST_CONFIDENT_OF_A_SAMPLE = 0.6
-#: What is left of a recording beside one or two long gaps must be more than this to tell anything.
-LEAST_LEFT = 0.2
+#: What is left of a recording beside what happens once must be this part or more to tell anything.
+LEAST_LEFT = 0.5
 
 
 @dataclass(frozen=True)

@@ -179,16 +179,19 @@ def test_a_cold_first_run_of_the_sequence_is_excluded(tmp_path: Path) -> None:
     passes(export, 51_000_000, 4, 2_000_000)
     profile = read_profile([export.save()])
     assert [step.number for step in profile.steps] == [2, 3, 4, 5]
-    assert any("Step 1 is excluded: it is the first" in note.message for note in profile.notes)
+    assert any("Step 1 is excluded: " in note.message for note in profile.notes)
 
 
-@pytest.mark.parametrize(("kernel_ns", "duty"), [(2_000, 182 / 1090), (900_000, 1.0)])
+@pytest.mark.parametrize(
+    ("kernels", "kernel_ns", "duty"), [(30, 60, 181.8 / 1090), (30, 30_000, 1.0), (1, 900_000, 1080 / 1090)]
+)
 def test_copies_around_the_kernels_are_set_up_unless_they_are_most_of_the_work(
-    tmp_path: Path, kernel_ns: int, duty: float
+    tmp_path: Path, kernels: int, kernel_ns: int, duty: float
 ) -> None:
     export = Export(tmp_path / "run.sqlite")
     export.copy(1, 0, 90_000, 0, 1_000_000)
-    export.kernel("gather", 100_000, kernel_ns, 100_000)
+    for index in range(kernels):
+        export.kernel("gather", 100_000 + index * kernel_ns, kernel_ns, 100_000 + index)
     export.copy(2, 1_000_000, 90_000, 1_000_000, 1_000_000)
     assert read_profile([export.save()]).kpis["duty_cycle"] == pytest.approx(duty, rel=1e-3)
 

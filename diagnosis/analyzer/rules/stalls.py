@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from diagnosis.analyzer.facts import Facts, total_share
-from diagnosis.analyzer.host_copies import bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
+from diagnosis.analyzer.host_copies import MIGRATION, bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.quantity import evidence, share_of
 from diagnosis.analyzer.rules.base import WORTH_SAYING, Claim, claim, lines, time_of
 from diagnosis.analyzer.rules.flags import advise
@@ -40,8 +41,8 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
         row = evidence("long gaps", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
         yield claim(
             facts, "host_gaps", "Long gaps that happen once",
-            say("One or two long gaps take {} {}, before the launch that follows.", row, facts.base),
-            "Look at them on the timeline, and record again after a warm-up: what happens once costs no later step. If "
+            say("What happens once (loading, compilation, one or two long gaps) takes {} {}.", row, facts.base),
+            "Look at these gaps on the timeline, and record again after a warm-up: no later step pays for them. If "
             "they come back, load and preprocess ahead.",
             None, impact="No later step waits for what happens once, so no saving is stated.",
         )  # fmt: skip
@@ -145,16 +146,21 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
 
 
 def host_copies_in_step(facts: Facts) -> Iterator[Claim]:
-    """Copies one way between host and device: batches, or results that the program reads."""
+    """Copies one way between host and device: results that the program reads, pages of unified memory, batches, or
+    what the recording does not tell apart from weights that are kept on the host."""
     ops, share = host_copies(facts), facts.shares.get("host_transfer", 0.0)
     if share < WORTH_SAYING or offloads(ops):
         return
     to_host, from_host = bytes_each_way(ops)
     runs = max((op.op.occurrences for op in ops), default=0)
     cost = share_of("exposed host transfers", share, "time waited for copies ÷ step time", ops)
-    of_input = from_host >= to_host
-    text = say("Copying {} takes {} {}{}", "batches to the device" if of_input else "results to the host", cost,
-               facts.base, lines(ops))  # fmt: skip
+    recorded = facts.profile.recorded
+    pages = any(op.op.name.startswith(MIGRATION) for op in ops)
+    reads = facts.recording.kind == "training" or "input waits" in recorded.has
+    streams = any(_WEIGHTS.search(op.path) for op in ops)
+    which = "pages" if pages else "results" if to_host > from_host else "input" if reads and not streams else "other"
+    title, what, action = _COPIES[which]
+    text = say("Copying {} takes {} {}{}", what, cost, facts.base, lines(ops))
     if runs and max(to_host, from_host):
         size = evidence(
             "bytes per copy", max(to_host, from_host) / runs, "bytes", "computed", "Σ bytes ÷ occurrences", "trace"
@@ -162,17 +168,39 @@ def host_copies_in_step(facts: Facts) -> Iterator[Claim]:
         text += say(": {} each time", size)
     pageable = any("pageable" in op.op.name.lower() for op in ops)
     text += ", from pageable memory." if pageable else "."
-    action = "Copy results every few steps, into pinned memory and with non_blocking=True."
-    if of_input:
-        pin = "Pin the host's batches (pin_memory=True): copies from pageable memory are staged and block the host. "
-        action = (
-            f"{pin if pageable else ''}Copy the next batch on a stream of its own with non_blocking=True while this "
-            "step runs, and send no more bytes than the model reads (integers, lower precision)."
-        )
-    yield claim(
-        facts, "host_copies", "Input copied inside the step" if of_input else "Results copied to the host in the step",
-        text, action, share, ops=ops,
-    )  # fmt: skip
+    if pageable and which in ("input", "other"):
+        pin = "Pin the host's memory (pin_memory=True): copies from pageable memory are staged and block the host. "
+        action = pin + action
+    yield claim(facts, "host_copies", title, text, action, share, ops=ops)
+
+
+#: Modules that fetch their weights from the host before they run.
+_WEIGHTS = re.compile(r"FSDP|pre_forward|offload|unshard|swap|fetch", re.I)
+#: (title, what is copied, what to do) by what copies in one direction are.
+_COPIES = {
+    "pages": (
+        "Pages of unified memory move as they are touched",
+        "pages of unified memory (cudaMallocManaged)",
+        "Prefetch the pages before the kernel that reads them (cudaMemPrefetchAsync), or allocate on the device.",
+    ),
+    "results": (
+        "Results copied to the host in the step",
+        "results to the host",
+        "Copy results every few steps, into pinned memory and with non_blocking=True.",
+    ),
+    "input": (
+        "Input copied inside the step",
+        "batches to the device",
+        "Copy the next batch on a stream of its own with non_blocking=True while this step runs, and send no more "
+        "bytes than the model reads (integers, lower precision).",
+    ),
+    "other": (
+        "Copies from the host inside the step",
+        "from the host to the device (weights that are kept on the host, or input: the recording does not tell which)",
+        "If these are weights (offload), keep more of them on the device, in lower precision, or fetch those of the "
+        "next layer while this one runs; if they are input, copy the next batch on a stream of its own.",
+    ),
+}
 
 
 def device_transfers(facts: Facts) -> Iterator[Claim]:

@@ -20,6 +20,10 @@ from experiments.step_profile import Recorded
 
 #: With device activity of fewer of its launches, a recording has lost most of it; calls that copy nothing have none.
 SERVED = 0.5
+LOST_DEVICE = (
+    "The recording contains launches of kernels, but no GPU activity. Check that CUPTI may record on that machine "
+    "(rights, driver, no second profiler; not under WSL), and record again."
+)
 #: The host's own processor, among devices, and the first correlation id of its work.
 HOST, _OWN = -1, 1 << 50
 #: Ops that run on a GPU alone: of its libraries, of PyTorch for Apple's (MPS).
@@ -84,6 +88,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
                 issued=issued[mask],
                 flops=flops[mask],
                 moved_bytes=moved[mask],
+                blocks=rows["blocks"][mask],
                 ranks=ranks[mask],
                 streams=streams[mask],
                 rank_groups=list(groups),
@@ -116,7 +121,7 @@ def add_host_work(collected: Collected) -> bool:
         for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
             launch, start, end, name = _OWN + len(collected.launches), int(starts[row]), int(ends[row]), int(names[row])
             stream = HOST - thread if talks[name] else thread
-            collected.device.add(KERNEL, start, end, 0 if timed else HOST, stream, launch, -1, name, -1, -1)
+            collected.device.add(KERNEL, start, end, 0 if timed else HOST, stream, launch, -1, name, -1, -1, -1)
             if not timed:
                 collected.launches.add(launch, start, start, thread, 1)
     return len(collected.device) > 0 and not timed
@@ -163,12 +168,18 @@ def recorded(collected: Collected) -> Recorded:
 
 
 def _lost(collected: Collected) -> bool:
-    """Return whether most of what the host launched was not recorded on the device, though it ran."""
+    """Return whether most of what the host launched was not recorded on the device, though it ran.
+
+    What was launched while the last recorded op ran or waited may run after the end of the recording.
+    """
     calls = collected.launches
     launched = calls["correlation"][calls["works"] > 0] if len(calls) else np.zeros(0, np.int64)
     if collected.captures or not len(launched) or not len(collected.device):
         return False
-    return bool(np.isin(launched, collected.device["correlation"]).mean() < SERVED)
+    served = np.isin(launched, collected.device["correlation"])
+    begun = calls["start"][calls["works"] > 0]
+    counts = (begun <= begun[served].max(initial=begun.min())) | (begun > collected.device["end"].max())
+    return bool(served[counts].mean() < SERVED)
 
 
 def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

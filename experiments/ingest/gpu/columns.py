@@ -55,8 +55,9 @@ class Columns:
         self._values.extend(row)
 
 
-#: Device activity: a row per kernel, copy and fill.  comm: index into comms; moved: bytes of a copy; -1 for none.
-_DEVICE = ("what", "start", "end", "device", "stream", "correlation", "external", "name", "comm", "moved")
+#: Device activity: a row per kernel, copy and fill.  comm: index into comms; moved: bytes of a copy; blocks: of threads
+#: in a launch; -1 for none.
+_DEVICE = ("what", "start", "end", "device", "stream", "correlation", "external", "name", "comm", "moved", "blocks")
 #: Ops, annotations and frames of one thread.  seq: autograd's sequence number, -1 for none; forward: whether the op was
 #: recorded by the thread of the forward pass.  work: index into works; comm: into comms.
 _HOST = ("what", "start", "end", "name", "seq", "forward", "work", "comm", "external")

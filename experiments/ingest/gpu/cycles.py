@@ -97,6 +97,7 @@ def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace
         issued=column("issued", shifts),
         flops=column("flops", same),
         moved_bytes=column("moved_bytes", same),
+        blocks=column("blocks", same),
         ranks=column("ranks", firsts("rank_groups"), -1),
         streams=column("streams", same),
         rank_groups=[group for trace in traces for group in trace.rank_groups],

@@ -51,9 +51,9 @@ class DeviceTrace:
     """One device's activity, times in ps from the trace's own zero.
 
     kind: index into kinds.  launched, issued: start and end of the host's call that launched it, UNKNOWN where not
-    recorded.  flops, moved_bytes: per event, NaN where not known.  ranks: of each event's process group, by index into
-    rank_groups, -1 for none.  streams: of each event.  host_waits: [n, 2] by cause, when the host waited or worked for
-    something that holds up its launches (`marks.host_wait`).
+    recorded.  flops, moved_bytes: per event, NaN where not known.  blocks: of threads in a launch, -1 where not known.
+    ranks: of each event's process group, by index into rank_groups, -1 for none.  streams: of each event.  host_waits:
+    [n, 2] by cause, when the host waited or worked for something that holds up its launches (`marks.host_wait`).
     """
 
     name: str
@@ -68,6 +68,7 @@ class DeviceTrace:
     issued: Ps
     flops: NDArray[np.float64]
     moved_bytes: NDArray[np.float64]
+    blocks: NDArray[np.int64]
     ranks: NDArray[np.int64]
     streams: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.ingest.gpu.columns import Collected
 from experiments.ingest.intervals import Ps
-from experiments.ingest.marks import MEASURED, NO_STEPS, Steps
+from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, SESSION, Steps
 
 #: What a host is doing while the device waits for it, first match first.
 _WAITS = (
@@ -20,6 +20,14 @@ _WAITS = (
         re.compile(
             r"DataLoader|dataloader\.py\(\d+\): __next__|data_?iterator|next\(.*loader|IteratorGetNext|QueueDequeue",
             re.I,
+        ),
+    ),
+    # What a first call does: the driver loads a module, a compiler compiles.
+    (
+        "loading",
+        re.compile(
+            r"Module Loading|Lazy Function Loading|^(cu|cuda|hip)(Module|Library)(Load|Get)|^compile_inner$|_compile\.|"
+            r"backend_compile|PyCodeCache\.load|fx_codegen_and_compile|^nvrtc\w*Compile",
         ),
     ),
     ("checkpoint", re.compile(r"save_?(checkpoint|state)|checkpoint\w*\.save|torch\.save", re.I)),
@@ -36,6 +44,13 @@ _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})$")
 _ITERATION = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step)[ _#:-]*(\d{1,15})\W*$", re.I)
 _UNNUMBERED = re.compile(r"^\W*(?:train(?:ing)?[ _-]?)?(?:iteration|iter|step|batch)\W*$", re.I)
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
+#: What only a program that trains calls, in names of host ops, ranges and annotations.
+_TRAINS = re.compile(
+    r"backward(?!\w*(compat|hook))|^autograd::engine|^Optimizer\.|optimi[sz]er[-_. ]?step|DeepSpeedEngine\.step|"
+    r"zero_grad|clip_grad|reduce_grads|grad(ient)?s?_(reduce|sync|clip|norm)|"
+    r"(?<![a-z])train(ing)?[-_ ]?(step|iter|batch|epoch|loop)",
+    re.I,
+)
 _DIGITS = re.compile(r"\d+")
 #: Ranges around what is measured, with its warm-up outside; ranges that repeat within a step or before the first.
 _MEASURED = re.compile(r"(?<![a-z])(measur|benchmark|profil|timed)", re.I)
@@ -49,8 +64,14 @@ _HOLDS, _OF_ALL = 0.9, 0.3
 
 @lru_cache(maxsize=65536)
 def host_wait(name: str) -> str:
-    """`input`, `checkpoint`, `synchronisation`, `optimizer`; empty for any other call of the host."""
+    """`input`, `loading`, `checkpoint`, `synchronisation`, `optimizer`; empty for any other call of the host."""
     return next((cause for cause, pattern in _WAITS if pattern.search(name)), "")
+
+
+@lru_cache(maxsize=65536)
+def trains(name: str) -> bool:
+    """Return True if only a program that trains has a range, an annotation or a host op of this name."""
+    return bool(_TRAINS.search(name))
 
 
 def _engine(name: str) -> re.Match[str] | None:
@@ -81,8 +102,8 @@ def host_steps(collected: Collected, launched: Ps | None = None) -> Steps:
     optimizer step to the next; else, where it is given when work was `launched`, ranges that hold it."""
     marks = (
         ("step", "ProfilerStep"),
-        ("session", "one session.run of TensorFlow"),
-        ("engine", "a serving engine's iterations"),
+        ("session", SESSION),
+        ("engine", ENGINE),
         ("iteration", "the program"),
     )
     for key, how in marks:

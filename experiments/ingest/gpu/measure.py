@@ -4,8 +4,9 @@ A moment belongs to compute first, then to collectives (exposed: a collective ke
 to copies between host and device.  What is left is idle, and is divided by what the next op to run was waiting for.  If
 the host launched it only after the device had run dry, by what the host did until then (`Recorded.gaps`: `input`,
 `synchronisation`, …, else `launch`); `queued` where, or from when, it had been launched (dependencies, another stream);
-`unknown` where its launch is not in the trace.  Of late launches, one or two long ones that are most of the idle time
-of a recording of few steps are `rare`.  In a step's parts all but `input` of what a late launch explains are `launch`.
+`unknown` where its launch is not in the trace.  Late launches that wait for a module to be loaded or compiled are
+`rare`, as are one or two long ones that are most of the idle time of a recording of few steps.  In a step's parts all
+but `input` of what a late launch explains are `launch`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from experiments.ingest.marks import Steps
 from experiments.ingest.timeline import CoreTimeline, parts_of, window_of
 
 COMPUTE, COLLECTIVE, HOST_COPY = 0, 1, 2
-SYNCHRONISATION = "synchronisation"
+SYNCHRONISATION, LOADING = "synchronisation", "loading"
 #: A call that waits for the device returns within this time of the end of its last op.
 RETURN_PS = 5_000_000
 #: In so many steps, what happens once tells itself from what happens in each.
@@ -33,8 +34,8 @@ SEVERAL = 3
 #: One or two gaps of this share of the recording, among at least so many, happen once: a first call, loading,
 #: compilation, preprocessing.
 LONG, FEW_GAPS, MANY_GAPS = 0.1, 2, 20
-#: Share of what a device is busy from which the time of its kernels is what was recorded.
-LEAST_WORK = 0.5
+#: Share of what a device is busy, and number of kernels, from which the time of its kernels is what was recorded.
+LEAST_WORK, FEW_KERNELS = 0.5, 20
 Classes = NDArray[np.int64]
 
 
@@ -47,13 +48,13 @@ def classes(trace: DeviceTrace) -> Classes:
 
 
 def working(trace: DeviceTrace) -> tuple[int, int]:
-    """Return the time from the first kernel to the last: copies before and after are set-up and results, unless the
-    device is busy mostly with them."""
+    """Return the time from the first kernel to the last: copies before and after are set-up and results, unless there
+    are few kernels or the device is busy mostly with copies."""
     kernels = classes(trace) != HOST_COPY
     kernels = kernels if kernels.any() else ~kernels
     first, last = int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
     within = np.clip(np.minimum(trace.ends, last) - np.maximum(trace.starts, first), 0, None)
-    if within.sum() < LEAST_WORK * (trace.ends - trace.starts).sum():
+    if kernels.sum() < FEW_KERNELS or within.sum() < LEAST_WORK * (trace.ends - trace.starts).sum():
         return int(trace.starts.min()), int(trace.ends.max())
     return first, last
 
@@ -141,7 +142,8 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     until_launch = np.minimum(launched, gap_ends)
     host = IntervalUnion.of(gap_starts[late], until_launch[late])
     waits = {cause: IntervalUnion.of(*trace.host_waits[cause].T) for cause in trace.host_waits}
-    gaps = {cause: _intersection(wait, host) for cause, wait in waits.items() if cause != SYNCHRONISATION}
+    of_step = waits.keys() - {SYNCHRONISATION, LOADING}
+    gaps = {cause: _intersection(wait, host) for cause, wait in waits.items() if cause in of_step}
     gaps.setdefault("input", IntervalUnion.of(gap_starts[:0], gap_starts[:0]))
     if (calls := waits.get(SYNCHRONISATION)) is not None:
         # A host that waits for the device to run dry cannot launch ahead: the gap begins as the call returns.
@@ -152,6 +154,8 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     held = late & (issued < gap_ends - QUEUE_PS)
     once = rare & late & ~held
     gaps["rare"] = IntervalUnion.of(gap_starts[once], gap_ends[once])
+    if (loads := waits.get(LOADING)) is not None:
+        gaps["rare"] = gaps["rare"].union(_intersection(loads, IntervalUnion.of(gap_starts[late], gap_ends[late])))
     gaps["launch"] = IntervalUnion.of(gap_starts[late], np.where(held, issued, gap_ends)[late])
     queued = (known & ~late) | held
     gaps["queued"] = IntervalUnion.of(np.where(held, issued, gap_starts)[queued], gap_ends[queued])

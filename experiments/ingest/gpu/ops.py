@@ -16,13 +16,15 @@ from experiments.ingest.gpu.waits import RankWaits
 from experiments.ingest.marks import Steps
 from experiments.ingest.roof import efficiencies
 from experiments.ingest.timeline import window_of
-from experiments.step_profile import Op
+from experiments.step_profile import LATENCY, Op
 from experiments.trace import OPS, TraceBuilder
 from perfmodel.chips import Chip
 
 _COPIES = (kernels.ON_DEVICE, kernels.TO_PEER, kernels.MEMSET)
 #: Ops beyond this rank are left out: the tail of a recording without shapes weighs nothing.
 MOST_OPS = 20_000
+#: A launch of fewer blocks of threads leaves most of any accelerator's multiprocessors (28 on an RTX 3060) idle.
+FEW_BLOCKS = 16
 #: Matmuls in 32 bit run on tensor cores as TF32, at half the rate of bf16 on every part that has it.
 #: Source: NVIDIA A100, H100 and B200 data sheets, AMD Instinct MI300X data sheet.
 _TF32 = re.compile(r"tf32|tensorop|s1688|_s168|wgmma|nvjet_sss", re.I)
@@ -36,6 +38,7 @@ class _Sum:
     flops: float | None = None
     moved_bytes: float | None = None
     exposed_copy_s: float | None = None
+    blocks: float | None = None  # mean over its time
     groups: set[tuple[int, ...]] = field(default_factory=set)
 
 
@@ -94,6 +97,11 @@ def _add(sums: dict[Kind, _Sum], trace: DeviceTrace, inside: np.ndarray) -> None
         for index in np.unique(kind[known]).tolist():
             total = sums[trace.kinds[index]]
             setattr(total, amount, (getattr(total, amount) or 0.0) + float(amounts[index]))
+    sized = inside & (trace.blocks >= 0)
+    weights = (trace.ends - trace.starts)[sized]
+    totals, spent = (np.bincount(trace.kind[sized], each, size) for each in (trace.blocks[sized] * weights, weights))
+    for index in np.flatnonzero(spent).tolist():
+        sums[trace.kinds[index]].blocks = float(totals[index] / spent[index])
     with_group = inside & (trace.ranks >= 0)
     for index, group in {*zip(trace.kind[with_group].tolist(), trace.ranks[with_group].tolist(), strict=True)}:
         sums[trace.kinds[index]].groups.add(trace.rank_groups[group])
@@ -110,6 +118,8 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: R
     # Of work at an unknown peak, nothing says that its bytes are what takes the time.
     roofline = None if flops and peak is None else roofline
     bound = None if roofline is None else "Compute" if compute == roofline else "HBM"
+    if total.blocks is not None and total.blocks < FEW_BLOCKS and exchange is None:
+        bound = LATENCY
     return Op(
         name=name,
         category=kind.category,

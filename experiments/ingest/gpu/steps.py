@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.intervals import Ps
-from experiments.ingest.marks import MEASURED, NO_STEPS, REPEATED, Steps
+from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, REPEATED, SESSION, Steps
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5
 _CLIPPED = "work launched before the recording began runs in it"
-_COLD = "it is the first and takes more than twice as long as the others"
+_COLD = "the recording begins with it, and it takes more than twice as long as the later ones (warm-up, compilation)"
 COLD = 2
 #: A sequence of kernels that repeats so often, takes this long and is this share of all kernels is a step.
 SEVERAL, LEAST_STEP_PS, LEAST_COVERED = 3, 1_000_000_000, 0.5
@@ -46,7 +46,7 @@ def left_over(trace: DeviceTrace) -> NDArray[np.bool_]:
     """Return True for events launched before the recording began: a stream runs in order, so those without a launch
     that precede the first launched one of their stream (of the device, on a stream without any)."""
     known = trace.launched != UNKNOWN
-    if not known.any():
+    if not known.any() or trace.steps.how == SESSION:  # which begins with nothing in any queue
         return np.zeros(len(known), np.bool_)
     streams = trace.streams if len(trace.streams) else np.zeros(len(known), np.int64)
     left = ~known & (trace.starts <= trace.starts[known].min())
@@ -79,14 +79,18 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0] - starts[0]))
     whole[0] &= not clipped
     times = ends - starts
-    cold = marked.how == REPEATED and len(times) > 2 and times[0] > COLD * np.median(times[1:])
-    whole[0] &= not cold
+    # Compilation and warm-up at the head: every step until the first that is as fast as the later half.
+    later = times[whole][len(times[whole]) // 2 :]
+    tells = len(later) and len(times) > 2 and marked.how != ENGINE  # whose iterations differ
+    warm = np.flatnonzero(times <= COLD * np.median(later)) if tells else np.zeros(1, np.int64)
+    cold = np.arange(len(times)) < warm[0]
+    whole &= ~cold
     if not whole.any():
         return NO_STEPS, ["No device activity was launched in any of the marked steps."]
-    of_first = _CLIPPED if clipped else _COLD if cold else ""
     left_out = [
-        f"Step {number} is excluded: {(of_first if number == marked.numbers[0] else '') or _why(int(count))}."
-        for number, count, kept in zip(marked.numbers, counts, whole, strict=True)
+        f"Step {number} is excluded: "
+        f"{_CLIPPED if clipped and not place else _COLD if cold[place] else _why(int(count))}."
+        for place, (number, count, kept) in enumerate(zip(marked.numbers, counts, whole, strict=True))
         if not kept
     ]
     numbers = tuple(number for number, kept in zip(marked.numbers, whole, strict=True) if kept)

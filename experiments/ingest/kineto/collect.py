@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 from experiments.ingest.gpu.columns import (
@@ -19,7 +19,7 @@ from experiments.ingest.gpu.columns import (
     WORKS,
     Collected,
 )
-from experiments.ingest.gpu.marks import host_wait, mark
+from experiments.ingest.gpu.marks import host_wait, mark, trains
 from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
 
@@ -100,9 +100,10 @@ class KinetoEvents(Collected):
             self._tensorflow(event, process, name, start, end, args)
         elif what is not None:
             self._host(event, what, name, start, end, args, groups)
+        elif category == "overhead":
+            self._wait(name, start, end)
         elif category.endswith("runtime") or category == "cuda_driver":
-            if cause := host_wait(name):
-                self.host_waits[cause].append((start, end))
+            self._wait(name, start, end)
             self.captures = self.captures or "BeginCapture" in name
             self._launch(event, name, start, end, args)
         elif category in _DEVICE:
@@ -123,8 +124,7 @@ class KinetoEvents(Collected):
     ) -> None:
         if what != FRAME:
             mark(self, name, start, end)
-        if cause := host_wait(name):
-            self.host_waits[cause].append((start, end))
+        self._wait(name, start, end)
         rows = self.host((str(event.get("pid")), str(event.get("tid"))))
         comm = -1
         if name == "record_param_comms":
@@ -132,10 +132,9 @@ class KinetoEvents(Collected):
             rank = args.get("Rank")
             if self.rank is None and isinstance(rank, int):
                 self.rank = rank
-        elif "Backward" in name or name.startswith(("autograd::engine::evaluate_function", "Optimizer.step#")):
-            self.trains = True
         elif name in _PRODUCTS:
             self.computes = True
+        self.trains = self.trains or trains(name)
         seq = args.get("Sequence number", -1)
         seq = seq if isinstance(seq, int) and 0 <= seq < MAX_PS else -1
         shapes = (args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs"))
@@ -143,6 +142,10 @@ class KinetoEvents(Collected):
         external = _integer(args, "External id", "external id")
         is_forward = args.get("Fwd thread id", 0) == 0
         rows.add(what, start, end, self.names.of(name), seq, is_forward, work, comm, external)
+
+    def _wait(self, name: str, start: int, end: int) -> None:
+        if cause := host_wait(name):
+            self.host_waits[cause].append((start, end))
 
     def _tensorflow(
         self, event: Mapping[str, Any], process: re.Match[str], name: str, start: int, end: int, args: dict[str, Any]
@@ -163,7 +166,7 @@ class KinetoEvents(Collected):
             copied = name.upper().startswith("MEMCPY")
             called = self.names.of(f"Memcpy {name[6:]}" if copied else name)
             stream = int(process["stream"][:9])
-            self.device.add(COPY if copied else KERNEL, start, end, 0, stream, launch, -1, called, -1, -1)
+            self.device.add(COPY if copied else KERNEL, start, end, 0, stream, launch, -1, called, -1, -1, -1)
 
     def _launch(self, event: Mapping[str, Any], name: str, start: int, end: int, args: dict[str, Any]) -> None:
         correlation = _integer(args, "correlation")
@@ -188,7 +191,10 @@ class KinetoEvents(Collected):
         comm = self.comm(read_comm(args, groups)) if "Collective name" in args else -1
         stream, correlation = _integer(args, "stream"), _integer(args, "correlation")
         external = _integer(args, "External id", "external id")
-        self.device.add(what, start, end, device, stream, correlation, external, self.names.of(name), comm, moved)
+        called, grid = self.names.of(name), args.get("grid")
+        blocks = prod(grid) if isinstance(grid, list) and all(isinstance(size, int) for size in grid) else -1
+        blocks = blocks if 0 < blocks < MAX_PS else -1
+        self.device.add(what, start, end, device, stream, correlation, external, called, comm, moved, blocks)
 
     def _memory(self, event: Mapping[str, Any]) -> None:
         args = event.get("args")

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, named_format
-from experiments.ingest.gpu.assemble import DeviceFacts, add_host_work, device_traces, recorded
+from experiments.ingest.gpu.assemble import LOST_DEVICE, DeviceFacts, add_host_work, device_traces, recorded
 from experiments.ingest.gpu.device import CPU, TraceFile
 from experiments.ingest.gpu.marks import host_steps
 from experiments.ingest.kineto.collect import KinetoEvents
@@ -21,10 +21,6 @@ WHY_NO_STEPS = (
     "record again."
 )
 NO_DEVICE = "The trace contains no GPU activity. Record with ProfilerActivity.CUDA among the activities."
-LOST_DEVICE = (
-    "The trace contains launches of kernels, but no GPU activity. Check that CUPTI may record on that machine (rights, "
-    "driver, no second profiler; not under WSL 1), and record again."
-)
 NO_STREAM = "The timeline of TensorFlow contains no stream of a GPU: its ops ran on the host."
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}

@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
+from experiments.ingest.gpu.assemble import LOST_DEVICE, DeviceFacts, device_traces, recorded
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, WORKS, Collected
 from experiments.ingest.gpu.device import TraceFile
-from experiments.ingest.gpu.marks import host_steps, host_wait, mark
+from experiments.ingest.gpu.marks import host_steps, host_wait, mark, trains
 from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
 from experiments.ingest.steps import unix_span
@@ -31,13 +32,14 @@ WHY_NO_STEPS = (
 )
 ROCPROF_ADVICE = "Upload a trace of the PyTorch profiler (prof.export_chrome_trace) or, for JAX, the *.xplane.pb file."
 NO_DEVICE = "The recording contains no GPU activity. Record with nsys profile --trace=cuda,nvtx."
+#: Kinds of copies; the last two move pages of unified memory (cudaMallocManaged) as they are touched.
 _COPIES = {
     1: "Memcpy HtoD",
     2: "Memcpy DtoH",
     8: "Memcpy DtoD",
     10: "Memcpy PtoP",
-    11: "Memcpy HtoD",
-    12: "Memcpy DtoH",
+    11: "Page migration HtoD",
+    12: "Page migration DtoH",
 }
 #: A thread id carries its process's in the upper bits.
 _THREAD_BITS = 24
@@ -96,7 +98,7 @@ def _read(database: Database, name: str) -> TraceFile:
         host_name=host,
         recorder=f"Nsight Systems {version}".strip(),
         device_names=tuple(kind for kind, _ in facts.values() if kind),
-        why_no_device="" if devices else NO_DEVICE,
+        why_no_device="" if devices else LOST_DEVICE if len(collected.launches) else NO_DEVICE,
         recorded=recorded(collected),
         span_ns=_span_ns(database, collected),
     )
@@ -132,30 +134,32 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
     launched: dict[int, Counter[int]] = defaultdict(Counter)
     common = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
     tables = (
-        ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName")),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName", "gridX", "gridY", "gridZ")),
         ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId", "graphId")),  # without --cuda-graph-trace=node
         ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind", "bytes")),
         ("CUPTI_ACTIVITY_KIND_MEMSET", FILL, ("bytes", "bytes")),
     )
     for table, what, own in tables:
-        for start, end, device, stream, correlation, process, first, second in database.rows(
+        for start, end, device, stream, correlation, process, first, second, *grid in database.rows(
             table, (*common, *own), needed=("start", "end")
         ):
             times = _times(start, end)
             if times is None:
                 continue
-            moved = -1
+            moved, blocks = -1, -1
             if table == "CUPTI_ACTIVITY_KIND_GRAPH_TRACE":
                 called = f"CUDA graph {first}, recorded as a whole"
             elif what == KERNEL:
                 called = strings.get(first) or strings.get(second) or "unnamed kernel"
+                blocks = prod(grid) if all(isinstance(size, int) and 0 < size < 1 << 32 for size in grid) else -1
+                blocks = min(blocks, MAX_PS)
             else:
                 called = _COPIES.get(first, "Memcpy") if what == COPY else "Memset"
                 moved = int(second) if isinstance(second, int | float) and 0 <= second < MAX_PS else -1
             device = device if isinstance(device, int) and 0 <= device < 1 << 31 else -1
             stream = stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1
             launch = _correlation(process, correlation)
-            rows.add(what, *times, device, stream, launch, -1, names.of(called), -1, moved)
+            rows.add(what, *times, device, stream, launch, -1, names.of(called), -1, moved, blocks)
             launched[device][process >> _THREAD_BITS if isinstance(process, int) else -1] += 1
     collected.events += len(rows)
     return {device: counts.most_common(1)[0][0] for device, counts in launched.items()}
@@ -170,7 +174,10 @@ def _launches(database: Database, collected: Collected) -> None:
             times, key = _times(start, end), _correlation(thread, correlation)
             if times is None or key < 0:
                 continue
-            works = bool(WORKS.search(strings.get(name, "")))
+            called = strings.get(name, "")
+            works = bool(WORKS.search(called))
+            if cause := host_wait(called):
+                collected.host_waits[cause].append(times)
             collected.launches.add(key, *times, collected.thread(("", str(thread))), works)
 
 
@@ -189,8 +196,7 @@ def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
             continue
         plain = _OP_ID.split(called, maxsplit=1)[0][:300]
         is_op = bool(_FRAMEWORK.search(plain)) and not plain.startswith("FSDP::")
-        if plain.startswith("autograd::engine"):
-            collected.trains = True
+        collected.trains = collected.trains or trains(plain)
         if not is_op:
             of_process = marks[thread >> _THREAD_BITS]
             mark(of_process, plain, *times)
