@@ -95,16 +95,15 @@ class Chip:
 
     def peak(self, precision: str) -> float:
         """FLOP/s of matmuls in `precision`; of the precision they really run in where the chip lacks it."""
-        if precision in self.peak_flops_per_s:
-            return self.peak_flops_per_s[precision]
-        passes = _FP32_PASSES if precision == "fp32" else 1.0
-        for other in _FALLBACK.get(precision, ()):
-            if other in self.peak_flops_per_s:
-                return self.peak_flops_per_s[other] / passes
-        raise KeyError(f"{self.name} has no {precision!r} matmul support")
+        used = self.runs_as(precision)
+        return self.peak_flops_per_s[used] / (_FP32_PASSES if precision == "fp32" != used else 1.0)
 
-    def runs_natively(self, precision: str) -> bool:
-        return precision in self.peak_flops_per_s
+    def runs_as(self, precision: str) -> str:
+        """Return the precision in which matmuls run that are asked for in this one: the same where the chip has it."""
+        for other in (precision, *_FALLBACK.get(precision, ())):
+            if other in self.peak_flops_per_s:
+                return other
+        raise KeyError(f"{self.name} has no {precision!r} matmul support")
 
     def wraps(self, topology: Sequence[int]) -> tuple[bool, ...]:
         """Per dimension of a slice: is it closed to a ring?  A dimension of one chip needs no link, hence False.

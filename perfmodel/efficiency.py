@@ -220,7 +220,7 @@ class EfficiencyTable:
         """profile: default the usual one of the kind of chip.  distance: how far from what was measured."""
         ran = profile or profile_named(None, chip.kind)
         values = dict(self.kinds.get(chip.kind, {}))
-        for key in self.keys(chip, precision, model, ran):
+        for key in self.keys(chip, chip.runs_as(precision), model, ran):
             for name, shift in self.shifts.get(key, {}).items():
                 base = values.get(name, getattr(Efficiencies, name))
                 values[name] = float(from_scale(name, np.asarray(to_scale(name, base) + shift)))

@@ -122,7 +122,7 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
         hfu=_first(priced.hardware_flops_s) / estimate,
         tokens_per_s_per_chip=_first(terms.tokens_per_chip) / estimate,
         violations=legality.check(config, used),
-        warnings=tuple(_assumptions(framework_of(config), profile, used)),
+        warnings=(*_assumptions(framework_of(config), profile, used), *precision_doubts(config)),
         framework=profile,
         error=error,
         stall=_stall(priced),
@@ -149,6 +149,14 @@ def _assumptions(framework: str | None, profile: ExecutionProfile, used: memory.
             f"training.remat is not given: saving all activations would need {needed}; recompute or offload is assumed "
             f"to leave the {fitting} that fit; its time is part of the step."
         )
+
+
+def precision_doubts(config: ExperimentConfig) -> tuple[str, ...]:
+    """Return a sentence where the chip has no units for the precision, so that it is priced in another; else none."""
+    asked, chip = config.training.precision, chip_of(config.hardware)
+    if (used := chip.runs_as(asked)) == asked or "peak_flops_per_s" in config.hardware.overrides:
+        return ()
+    return (f"{chip.title} has no {asked} matmuls: priced as if they ran in {used}.",)
 
 
 def by_axis(mesh: Mesh, values: Mapping[str, Floats]) -> dict[str, Any]:

@@ -132,14 +132,24 @@ class Evidence:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """A warning where the measured step is so long that the configuration is hardly that of the run."""
+        """A warning where what was measured is hardly of the configuration: its step too long, its FLOPs or the time of
+        its matmuls other than those of model, batch and sequence length."""
+        calibration = self.calibration
+        if calibration is not None and (found := calibration.disagreement) is not None:
+            is_work = found.of == "work"
+            where = "in matmuls and attention" if is_work else "and chip"
+            recorded, modelled = compared(found.recorded, found.modelled, "s" if is_work else "flops")
+            facts = "the assumed model makes" if "model" in calibration.assumed else "model, batch and length make"
+            return (
+                f"The profile recorded {recorded} per step {where}, but {facts} {modelled}: check model, batch, length "
+                "and precision.",
+            )
         has_profile = self.observation is not None and any(self.observation.parts_s.values())
         if has_profile or self.measured_over_predicted < DOUBTFUL_RATIO:
             return ()
         ratio = plain(self.measured_over_predicted, "speedup")
         return (
-            f"measured.step_time_s: is {ratio} the predicted step time; check that model, batch and chips match the "
-            "measured run",
+            f"The measured step time is {ratio} the predicted one: check that model, batch and chips match the run.",
         )
 
     def filled(self, candidate: ExperimentConfig) -> ExperimentConfig:

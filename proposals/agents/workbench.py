@@ -27,8 +27,10 @@ from proposals.proposer.pricer import Pricer
 
 T = TypeVar("T")
 
+#: The peak memory of the run, which the profile holds and the configuration does not.
+PEAK = "measured.peak_memory_bytes"
 #: Parts of a configuration that a user may state facts of; the current mesh is in the profile.
-FACT_PATHS = ("model", "training", "hardware.overrides")
+FACT_PATHS = ("model", "training", "hardware.overrides", PEAK)
 #: Runs under other facts, and plans under other constraints, kept in a process.
 KEPT = 16
 
@@ -136,20 +138,26 @@ class Workbench:
         own = config_to_json(self.config)
         known = tuple(parse_config(own)[1])
         text = json.dumps(_config_with_facts(own, facts), default=str)
-        config, diagnosis = _under(ComparedByIdentity(self.profile), text, known)
-        return replace(self, config=config, diagnosis=diagnosis, facts=facts, shared_pricer=None, compiled=None)
+        profile, config, diagnosis = _under(ComparedByIdentity(self.profile), text, known, facts.get(PEAK))
+        run = replace(self, profile=profile, config=config, diagnosis=diagnosis)
+        return replace(run, facts=facts, shared_pricer=None, compiled=None)
 
 
 @lru_cache(maxsize=KEPT)
 def _under(
-    profile: ComparedByIdentity[StepProfile], text: str, known: tuple[str, ...]
-) -> tuple[ExperimentConfig, Diagnosis]:
-    """Return the run under a configuration.  known: warnings that the run's own has already."""
+    profile: ComparedByIdentity[StepProfile], text: str, known: tuple[str, ...], peak_bytes: float | None
+) -> tuple[StepProfile, ExperimentConfig, Diagnosis]:
+    """Return the run under a configuration.  known: warnings that the run's own has already; peak_bytes: that the
+    profile does not hold."""
     config, warnings = parse_config(json.loads(text))
     # Of a key that a fact names: ignored, it would look as if it made no difference.
     if more := [line for line in warnings if line not in known]:
-        raise ConfigError(*more[0].split(": ", 1))
-    return config, diagnose(profile.value, config)
+        field, message = more[0].split(": ", 1)
+        raise ConfigError(field, message.replace(" and is ignored", "").replace("; ignored", ""))
+    ran = profile.value
+    if peak_bytes is not None:
+        ran = replace(ran, memory=replace(ran.memory, peak_bytes=float(peak_bytes)))
+    return ran, config, diagnose(ran, config)
 
 
 @lru_cache(maxsize=KEPT)
@@ -167,7 +175,7 @@ def _config_with_facts(data: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
     if "model.name" in facts:
         data["model"] = {"name": facts["model.name"]}
     for path, value in facts.items():
-        if not any(path.startswith(f"{part}.") for part in FACT_PATHS):
+        if path != PEAK and not any(path.startswith(f"{part}.") for part in FACT_PATHS):
             raise ConfigError(str(path)[:60], f"is not a supported fact; facts are about {', '.join(FACT_PATHS)}")
         *parents, last = path.split(".")
         inside = data

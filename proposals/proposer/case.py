@@ -53,10 +53,12 @@ class Case:
     """Everything the sentences of one proposal are made from.
 
     changes: training keys that change.  exposed_s: communication per step that is not hidden.  faster: probability that
-    it runs and the step gets faster per token; runs: that it runs at all; keeping: that no legal candidate gains what
+    it runs and the step gets faster per token, alone_faster: the same without what was measured of this change
+    elsewhere, None where nothing was; runs: that it runs at all; keeping: that no legal candidate gains what
     is worth a change.  utility: what candidates are ranked by (`ranking`).
     precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
-    broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal.
+    broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal;
+    doubts: on whether the price is of this run at all.
     disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
     the step by part, before and after (`detail.parts`).
     """
@@ -76,12 +78,14 @@ class Case:
     exposed_s: float
     utility: float
     missing: tuple[str, ...]
+    alone_faster: float | None = None
     precedent: Precedent | None = None
     bears: Alike | None = None
     warning: Precedent | None = None
     warns: Alike | None = None
     broken: tuple[Broken, ...] = ()
     unchecked: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from experiments.without_profile import without_profile
+from perfmodel.chips import load_chips
 from perfmodel.confidence import Confidence
 from perfmodel.config import ConfigError, ExperimentConfig, micro_batches, missing_facts
 from perfmodel.observation import Observation, ObservedCollective
@@ -303,10 +304,13 @@ def _spread(work: dict[str, float], rest_s: float, diagnosis: Diagnosis) -> None
 
 
 def _flops(profile: StepProfile, diagnosis: Diagnosis, step_s: float) -> float | None:
-    utilization, peak = diagnosis.kpis.get("flops_utilization"), profile.device.peak_flops_per_s
-    if utilization and peak and profile.step_time_s:
-        return utilization * peak * step_s
-    return None
+    utilization, device = diagnosis.kpis.get("flops_utilization"), profile.device
+    peak, chip = device.peak_flops_per_s, load_chips().get(device.chip or "")
+    if not (utilization and peak and profile.step_time_s):
+        return None
+    # XProf gives the peak of a core, of which a chip may have two.
+    cores = max(1, round(chip.peak("bf16") / peak)) if chip else 1
+    return utilization * peak * cores * step_s
 
 
 def start(config: ExperimentConfig) -> StepProfile:

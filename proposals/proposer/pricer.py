@@ -24,6 +24,7 @@ from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
 from perfmodel.config_file import read_mesh
 from perfmodel.efficiency import ErrorRange, load_efficiencies
+from perfmodel.prediction import precision_doubts
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.space import Space
 from proposals.candidate import Candidate, MeshAndChanges
@@ -265,6 +266,7 @@ class Pricer:
             predicted=baseline if mesh == self.config.mesh and not changes else priced.predicted(index),
             faster=float(ranked.faster[index]),
             runs=float(ranked.runs[index]),
+            alone_faster=ranked.by_prices_alone(prices, index),
             keeping=keeping,
             exposed_s=exposed_s(prices, candidates),
             utility=float(ranked.utility[index]),
@@ -275,6 +277,7 @@ class Pricer:
             warns=warns[1] if warns else None,
             broken=broken,
             unchecked=unchecked,
+            doubts=(*self.evidence.doubts, *precision_doubts(candidates.configured(index))),
             parts=detail.parts(priced, index) if priced.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence),
         )
@@ -326,8 +329,10 @@ def notes(
     assumed, wanted = "", ""
     if "model" in run.calibration.assumed:
         assumed, wanted = _assumed(run.calibration.baseline, config)
+    doubt = " ".join((*run.evidence.doubts, *precision_doubts(config)))
     told = {
         "run": not run.missing,
+        "doubt": doubt,
         "unrecorded": run.exchange_unrecorded,
         "memory": memory,
         "peak": run.evidence.memory.has_peak,
@@ -336,6 +341,7 @@ def notes(
     of: dict[str, Any] = {
         "known": frozenset(name for name, fact in told.items() if fact),
         "basis": run.observed.basis,
+        "doubt": doubt,
         "unrecorded": run.exchange_unrecorded,
         "stand_in": yes(run.observed.stand_in),
         "recorded_on": run.profile.device.kind or "another chip",

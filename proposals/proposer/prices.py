@@ -136,6 +136,13 @@ class Ranked:
         """Probability that each runs and gains more than so much, in logarithms of time per token."""
         return self.runs * self.confidence.probability(self.gain, self.sigma, worth=worth)
 
+    def by_prices_alone(self, prices: Prices, index: int) -> float | None:
+        """Return `faster` without what was measured of the same change elsewhere; None where nothing was."""
+        if not np.isfinite(self.support.spread[index]):
+            return None
+        gain, sigma = np.log(prices.speedup[index]), prices.sigma[index]
+        return float(self.runs[index] * self.confidence.probability(gain, sigma))
+
 
 def rank(
     c: Candidates, prices: Prices, library: Library, confidence: Confidence, weights: Weights | None = None

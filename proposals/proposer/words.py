@@ -18,6 +18,7 @@ from experiments.step_profile import MODEL, PROFILE
 from formatting import counted, listed
 from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
+from perfmodel.confidence import claimed
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import chip_of
 from proposals.constraints import RULE
@@ -185,6 +186,7 @@ def trade_offs(case: Case, of: Words) -> Iterator[Sentence | str]:
 
 
 def lowers(case: Case, of: Words) -> Iterator[Sentence | str]:
+    yield from case.doubts
     for element, by in case.disputed.items():
         source = "profile" if case.observed.basis == PROFILE else "measured step time"
         field = f"proposal.disputed.{element}"
@@ -246,6 +248,7 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
         "largest": _largest(case),
         "precedent": case.precedent,
         "warning": case.warning,
+        "alone": case.alone_faster is not None and not case.keeps,
         "fresh": _fresh(case),
         "unpriced": unpriced,
     }
@@ -320,6 +323,11 @@ def _prediction(case: Case) -> dict[str, Any]:
         )  # fmt: skip
     if predicted.speedup is not None:
         words |= _gain(predicted)
+    for name, chance, field in (
+        ("chance", case.probability, "proposal.confidence"),
+        ("chance_alone", float(claimed(case.alone_faster or 0.0, bool(case.missing))), ""),
+    ):
+        words[name] = Value("chance to be faster", chance, "probability", "predicted", field=field)
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if old:
         words["memory_before"], _ = memory_of(old, "plan.baseline")

@@ -265,6 +265,18 @@ def test_a_fact_that_no_configuration_has_is_refused(path: str, value: Any) -> N
     assert path in refusal(of, "price", configurations=[{"changes": {"remat": "full"}}], facts={**TOLD, path: value})
 
 
+def test_the_search_supposes_facts_and_a_peak_as_the_price_does() -> None:
+    of, told = bench("asap-experiment-3"), {**TOLD, "measured.peak_memory_bytes": 12e9}
+    found, priced = ask(of, "search", facts=told), ask(of, "price", configurations=[{"mesh": {"model": 2}}], facts=told)
+    assert found["assumed"] == priced["assumed"] == told and found["current"] == priced["current"]
+    assert found["current"]["memory_bytes"] == found["current"]["measured_peak_bytes"] == 12e9
+    first = found["candidates"][0]
+    asked = {key: first.get(key, {}) for key in ("mesh", "changes")}
+    asked["mesh"] = {axis: int(size) for axis, size in (each.split() for each in asked["mesh"].split(" · "))}
+    same = ask(of, "price", configurations=[asked], facts=told)["configurations"][0]
+    assert (first["step_time_s"], first["memory_bytes"]) == (same["step_time_s"], same["memory_bytes"])
+
+
 def test_the_search_obeys_constraints_and_rejected_meshes_name_their_rule() -> None:
     of = bench("asap-experiment-3")
     axis, size = next((a, n) for a, n in of.config.mesh.ici if n > 1)

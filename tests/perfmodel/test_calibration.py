@@ -56,6 +56,29 @@ def known():
     return tpu({"data": 8, "seq": 8, "model": 8}, batch=1024)
 
 
+@pytest.mark.parametrize(("times", "disagrees"), [(0.7, True), (0.9, False), (1.3, False), (1.9, True)])
+def test_a_profile_of_other_flops_than_the_configuration_makes_is_doubted_with_both_numbers(times, disagrees):
+    config = known()
+    shape, tokens = config.model, config.training.global_batch_tokens
+    # Matmuls alone: attention kernels may be counted or not, and so may a recomputed forward pass.
+    flops = 3.0 * forward_flops(shape, config.training.seq_len).matmul * tokens / config.hardware.chips
+    evidence = Evidence(config, replace(as_modelled(config), flops=times * flops))
+    (said,) = evidence.doubts or ("",)
+    found = evidence.calibration.disagreement
+    assert (found is not None) == ("FLOP" in said) == disagrees
+    if times < 1.0 and found:
+        assert (found.of, found.recorded, found.modelled) == ("flops", times * flops, pytest.approx(flops, rel=0.01))
+
+
+@pytest.mark.parametrize("times", [1.0, 4.0])
+def test_matmuls_that_take_far_longer_than_the_model_expects_of_the_facts_are_doubted(times):
+    evidence = Evidence(known(), as_modelled(known(), compute=times))
+    found = evidence.calibration.disagreement
+    assert (found is None) == (times == 1.0) == (not evidence.doubts)
+    if times > 1.0:
+        assert found.of == "work" and found.recorded > 1.28 * found.modelled
+
+
 @pytest.mark.parametrize("config", [known(), blind(known())], ids=["known", "blind"])
 def test_the_baseline_prices_as_measured(config):
     prices = calibrate(config, SEEN).price([config])

@@ -178,6 +178,16 @@ def test_a_step_that_no_configuration_takes_is_doubted_aloud():
     assert any("× the predicted" in line for line in predict_all([base], baseline_of(base))[0].warnings)
 
 
+def test_a_precision_that_the_chip_lacks_is_priced_as_the_one_it_runs_in_and_said():
+    times = {}
+    for precision in ("fp8", "mxfp8", "nvfp4"):
+        base = config(H100)
+        asked = predict(replace(base, training=replace(base.training, precision=precision)))
+        times[precision] = asked.step_time_s["estimate"]
+        assert any(precision in line and "fp8" in line for line in asked.warnings) == (precision != "fp8")
+    assert times["nvfp4"] == times["mxfp8"] == times["fp8"]
+
+
 def test_a_search_from_a_measured_run_prices_from_it_and_repeats_itself():
     plain, base = config(H100), config(H100, 4.6)
     found, alone = search(base, top=5), search(plain, top=5)

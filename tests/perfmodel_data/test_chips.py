@@ -89,7 +89,7 @@ def test_wraparound_rules_of_the_book():
 
 def test_a_precision_without_units_runs_in_the_next_one():
     assert get_chip("v6e").peak("fp8") == get_chip("v6e").peak("bf16")
-    assert not get_chip("v6e").runs_natively("fp8")
+    assert get_chip("v6e").runs_as("fp8") == "bf16"
     assert get_chip("h100").peak("nvfp4") == get_chip("h100").peak("fp8")
     assert get_chip("v5p").peak("fp32") < get_chip("v5p").peak("bf16")
     for chip in load_chips().values():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from diagnosis.analyzer import diagnose
+from evaluation.proposing.experiments import case
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
-from proposals.proposer.observed import waits_for_weights
+from proposals.proposer.observed import observe, waits_for_weights
 
 #: 4 sequences of 1,024 tokens on each of 4 batch shards: 4,096 rows.
 RUN = ExperimentConfig(
@@ -28,6 +32,15 @@ def line(m: int, k: int, n: int) -> str:
 )
 def test_a_narrow_shard_waits_for_activations(sizes: tuple[int, int, int], waits: bool) -> None:
     assert waits_for_weights(line(*sizes), RUN) == waits
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_executed_flops_are_those_of_a_chip_where_the_peak_is_that_of_a_core(cores: int) -> None:
+    profile, config = case(2)
+    device = replace(profile.device, peak_flops_per_s=918e12 / cores)
+    seen = observe(replace(profile, device=device), config, diagnose(profile, config))
+    utilization = diagnose(profile, config).kpis["flops_utilization"]
+    assert utilization and seen.flops == pytest.approx(utilization * 918e12 * profile.step_time_s)
 
 
 def test_few_tokens_wait_for_weights() -> None:

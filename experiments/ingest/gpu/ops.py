@@ -159,7 +159,7 @@ def _peak(kind: Kind, chip: Chip | None) -> float | None:
     """Peak rate of the kind's matmuls on this chip; None where its precision has no known peak."""
     if chip is None:
         return None
-    if kind.dtype in ("bf16", "fp16", "fp8", "int8") and chip.runs_natively(kind.dtype):
+    if kind.dtype in ("bf16", "fp16", "fp8", "int8") and chip.runs_as(kind.dtype) == kind.dtype:
         return chip.peak(kind.dtype) / chip.devices_per_chip
     if kind.dtype != "fp32" or chip.kind != "gpu":
         return None

@@ -25,6 +25,7 @@ from proposals.agents.tools.shared import (
     predicted,
     proposal,
     row,
+    supposed,
 )
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, is_same
@@ -37,12 +38,15 @@ WITH_TERMS = 3
 DEEPER = 10
 
 
-class PriceArguments(Arguments):
-    configurations: tuple[Configuration, ...] = Field(default=(), max_length=8)
-    proposals: tuple[int, ...] = Field(default=(), max_length=8, description="Proposals by number, beside them.")
+class Supposing(Arguments):
     facts: dict[str, Any] = Field(
         default_factory=dict, description="Of the run, assumed here alone; by path, as in hold."
     )
+
+
+class PriceArguments(Supposing):
+    configurations: tuple[Configuration, ...] = Field(default=(), max_length=8)
+    proposals: tuple[int, ...] = Field(default=(), max_length=8, description="Proposals by number, beside them.")
     neighbours: bool = Field(default=False, description="With single steps from the first one.")
 
 
@@ -58,9 +62,8 @@ def price(bench: Workbench, asked: PriceArguments) -> PricesSideBySide:
         (state.proposal, {"number": state.proposal.rank, "status": state.status}) for state in states
     ]
     plans, others = stated, list(asked.configurations)
+    bench = supposed(page, asked.facts)
     if asked.facts:
-        with as_tool_error():
-            bench = bench.under({**bench.facts, **asked.facts})
         # The proposals of the page, priced anew: this run would have others.
         of_page = [Configuration.model_validate(arguments_of(page.config, plan)) for plan, _ in stated]
         plans, others = [], [*of_page, *others]
@@ -126,7 +129,7 @@ class ConstraintArguments(Arguments):
         return Constraints.from_json({key: value for key, value in values.items() if value})
 
 
-class SearchArguments(ConstraintArguments):
+class SearchArguments(Supposing, ConstraintArguments):
     top: int = Field(default=6, ge=1, le=25)
     each_mesh: bool = Field(default=False, description="Only the best of each mesh.")
     rejected: bool = Field(default=False, description="Instead, rejected meshes by rule.")
@@ -142,6 +145,7 @@ _KEPT = {
 def search(bench: Workbench, asked: SearchArguments) -> Result:
     """The best legal candidates of all meshes and settings under constraints, by gain against risk and cost of a trial;
     or rejected meshes with their rule."""
+    page, bench = bench, supposed(bench, asked.facts)
     with as_tool_error():
         held = bench.constraints.joined(asked.constraints())
         made = bench.plan
@@ -158,9 +162,9 @@ def search(bench: Workbench, asked: SearchArguments) -> Result:
     # The current configuration is no place of its own where it breaks what is asked for.
     candidates = [
         configured(
-            mesh_text(item.mesh), item.changes, number_of(bench, item),
+            mesh_text(item.mesh), item.changes, number_of(page, item),
             place=None if item.keeps and broken else next(places), is_current=item.keeps or None,
-            **{**predicted(item.predicted), "not_known": ()},
+            **predicted(item.predicted),
             runs_and_faster_probability=None if item.keeps else float(claimed(item.faster, unknown)),
             headroom_bytes=item.memory_headroom_bytes,
             terms_s=dict(item.predicted.breakdown_s) if asked.each_mesh and number < WITH_TERMS else {},
@@ -168,7 +172,10 @@ def search(bench: Workbench, asked: SearchArguments) -> Result:
         )
         for number, item in enumerate(listed)
     ]  # fmt: skip
-    return Result(constraints=held.to_json(), considered=made.considered, current=current(bench), candidates=candidates)
+    return Result(
+        assumed=asked.facts, constraints=held.to_json(), considered=made.considered, current=current(bench),
+        candidates=candidates,
+    )  # fmt: skip
 
 
 def _rejected(made: Plan, asked: SearchArguments) -> Iterator[Result]:

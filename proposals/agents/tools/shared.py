@@ -164,12 +164,15 @@ def current(bench: Workbench) -> Result:
     with as_tool_error():
         made = bench.plan.baseline
     held, basis = made.hbm_per_chip_bytes, bench.diagnosis.basis
+    # Of a step time alone the terms are computed.
     origin = {PROFILE: "measured", MODEL: "predicted"}.get(basis, "computed")
+    measured = {} if basis == MODEL else {"step_time_s": "measured"}
     time = made.step_time_s.estimate if made.step_time_s else bench.diagnosis.kpis.get("step_time_s")
     return Result({
-        ABOUT: about(origin, "current configuration", "kpi:step_time_s"), "mesh": bench.config.mesh.text(),
+        ABOUT: about(origin, "current configuration", "kpi:step_time_s", **measured), "mesh": bench.config.mesh.text(),
         "step_time_s": time, "terms_s": dict(made.breakdown_s), "memory_bytes": held.total if held else None,
         "capacity_bytes": held.capacity if held else None, "measured_peak_bytes": bench.profile.memory.peak_bytes,
+        "doubts": [] if bench.diagnosis.not_modelled else bench.pricer.evidence.doubts,
     })  # fmt: skip
 
 
@@ -192,6 +195,12 @@ _DECIDES = {
     "global_batch": ("training.global_batch",), "micro_batch": ("training.global_batch",),
     "seq_len": ("training.seq_len",), "grad_accum": ("training.global_batch", "training.seq_len"),
 }  # fmt: skip
+
+
+def supposed(bench: Workbench, told: Mapping[str, Any]) -> Workbench:
+    """Return the run as it is with these facts beside those that are held.  Raises ToolError for one that cannot be."""
+    with as_tool_error():
+        return bench.under({**bench.facts, **told}) if told else bench
 
 
 class Absent(ToolError):
