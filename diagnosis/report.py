@@ -119,9 +119,7 @@ class Bottleneck:
 @dataclass(frozen=True)
 class Finding:
     """One thing that costs time.  saving_s, saving_share: at most that much of a step (Amdahl bound), None if
-    unknown.  flags: XLA flags that bear on it on this chip and that the run does not set; flags_source: where they are
-    documented.
-    """
+    unknown."""
 
     rule: str
     title: str
@@ -132,8 +130,6 @@ class Finding:
     saving_s: float | None = None
     saving_share: float | None = None
     mesh_axis: str | None = None
-    flags: tuple[str, ...] = ()
-    flags_source: str = ""
 
     def numbered(self, ref: str) -> Finding:
         """The same, its values with the panel that shows each."""

@@ -90,7 +90,7 @@ def asked() -> tuple[Asked, ...]:
         if not case.move:
             continue
         others = [item for item in _records(table) if not same_work(item, case)]
-        elsewhere = [item for item in others if item.source not in _sources(one)]
+        elsewhere = [item for item in others if item.record.source not in _sources(one)]
         proposed, measured = _said(others, case), one.measured
         shown = proposed
         if _drawn(one):
@@ -137,7 +137,7 @@ def _sources(one: Predicted) -> tuple[str, ...]:
     source = one.pair.source
     if source in SOURCES:
         return (SOURCES[source].name,)
-    names = {item.source for item in published()}
+    names = {item.record.source for item in published()}
     return tuple(name for name in names if ("OptiCo" in name) == (source == "optico"))
 
 

@@ -1,31 +1,16 @@
-"""What is documented of flags: sets of XLA flags by chip and exposed transfer (xla_flags.toml), and what flags,
-variables and arguments of compilers, NCCL and frameworks do, by name (flags.toml).
-"""
+"""What is documented of flags, variables and arguments of compilers, NCCL and frameworks, by name (flags.toml)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfmodel.reading import read_rows, shipped
 
-Cause = Literal[
-    "ici_all_gather", "ici_reduce_scatter", "ici_all_reduce", "dcn_all_reduce", "dcn_all_gather", "all_to_all",
-    "collective_permute", "collective_matmul", "host_offload", "small_collectives",
-]  # fmt: skip
-CAUSES: tuple[str, ...] = get_args(Cause)
-_ON_ICI = {
-    "all-gather": "ici_all_gather",
-    "reduce-scatter": "ici_reduce_scatter",
-    "all-reduce": "ici_all_reduce",
-    "all-to-all": "all_to_all",
-    "collective-permute": "collective_permute",
-}
-_ON_DCN = {"all-gather": "dcn_all_gather", "all-reduce": "dcn_all_reduce", "reduce-scatter": "dcn_all_reduce"}
 _FUSION = "--xla_tpu_enable_async_collective_fusion"
 
 
@@ -45,13 +30,6 @@ class DefaultFlags(Documented):
 
     chips: tuple[str, ...] = Field(min_length=1)
     flags: tuple[Annotated[str, Field(pattern="^--[^=]+=")], ...] = Field(min_length=1)
-
-
-class FlagSet(DefaultFlags):
-    """Flags that belong together, for an exposed transfer."""
-
-    cause: Cause
-    note: str = Field(min_length=1)
 
 
 class Flag(Documented):
@@ -74,26 +52,6 @@ def read(kind: type[Row], rows: Iterable[Mapping[str, Any]], sources: Mapping[st
     """Return rows of a parsed file.  Raises DataError on one that is incomplete or cites none of its `sources`."""
     cited = ({**row, "sources": [sources.get(key) for key in row["sources"]]} for row in rows)
     return tuple(read_rows(kind, {str(number): row for number, row in enumerate(cited, start=1)}).values())
-
-
-def cause_of(kind: str, over_dcn: bool) -> str | None:
-    """The cause under which flags for an exposed collective of this kind stand; None where there is none."""
-    return (_ON_DCN if over_dcn else _ON_ICI).get(kind)
-
-
-def flag_set(chip: str, cause: str) -> FlagSet | None:
-    """The documented set for this chip and cause, without what is its default there; None where nothing is left."""
-    documented_set = next((one for one in _documented()[0] if one.cause == cause and chip in one.chips), None)
-    if documented_set is None:
-        return None
-    flags = tuple(flag for flag in documented_set.flags if not flag_values(flag).items() <= defaults(chip).items())
-    return documented_set.model_copy(update={"flags": flags}) if flags else None
-
-
-def missing(documented_set: FlagSet, set_now: Iterable[str]) -> tuple[str, ...]:
-    """Flags of the set that a run does not set, whatever value it gives them: the user's choice is kept."""
-    names = flag_values(tuple(set_now))
-    return tuple(flag for flag in documented_set.flags if not flag_values(flag).keys() & names)
 
 
 #: A flag in a text: its name after dashes, or one of XLA's without; then perhaps a value, quoted or not.  A comma ends
@@ -151,13 +109,9 @@ def changed(before: object, after: object, chip: str) -> frozenset[str]:
 @cache
 def defaults(chip: str) -> Mapping[str, str]:
     """The documented value of flags where nobody sets them, by name."""
-    return flag_values(tuple(flag for row in _documented()[1] if chip in row.chips for flag in row.flags))
-
-
-def documented() -> frozenset[str]:
-    """Return the names of all flags that a set or a default has, without dashes."""
-    written = [row.flags for rows in _documented() for row in rows]
-    return frozenset(name for flags in written for name in flag_values(flags))
+    data = shipped("flags.toml")
+    rows = read(DefaultFlags, data["default"], data["sources"])
+    return flag_values(tuple(flag for row in rows if chip in row.chips for flag in row.flags))
 
 
 def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -176,13 +130,6 @@ def shown_by(collectives: Iterable[tuple[str, str]]) -> frozenset[str]:
         if fused or "-start" in name or "-done" in name:
             enabled_flags.add(f"--xla_enable_async_{words}")
     return frozenset(enabled_flags)
-
-
-@cache
-def _documented() -> tuple[tuple[FlagSet, ...], tuple[DefaultFlags, ...]]:
-    """Sets by cause, and defaults."""
-    data = shipped("xla_flags.toml")
-    return read(FlagSet, data["set"], data["sources"]), read(DefaultFlags, data["default"], data["sources"])
 
 
 #: Words of a text that have the form of a flag, a variable or an argument with underscores or hyphens.

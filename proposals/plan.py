@@ -184,7 +184,9 @@ class ProposalPlan:
     and for plans of earlier versions.  disputed: by element (`mesh`, or a training key), the speed-up that it adds
     under the measurement and by the model alone, where one is a gain and the other a loss.  parts: seconds of the step
     by part, {"before", "after"}, both for the tokens of the current step.  precedent_speedup: per token, as measured of
-    the closest similar change elsewhere.
+    the closest similar change elsewhere.  flags: the measured effect of its flags (`history.effects`): expected
+    `speedup` with low80 and high80, `measured` speed-up of the median trial, numbers of `trials`, of those of the
+    `whole` set, of `stacks` and of runs that `failed`; empty where no flags change or nothing is known of them.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -214,6 +216,7 @@ class ProposalPlan:
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     precedent_speedup: float | None = None
+    flags: dict[str, float] = field(default_factory=dict)
     runs: float | None = None  # probability that it runs at all, which the confidence includes
 
     @property

@@ -67,7 +67,6 @@ def as_text(result: dict[str, Any]) -> str:
     lines.append("Findings")
     for number, finding in enumerate(result["findings"], start=1):
         lines += [f"  {number}. {finding['title']}", f"     {finding['action']}"]
-        lines += [f"     {flag}" for flag in finding["flags"]]
         lines.append(f"     {finding['impact']}")
     for warning in result["warnings"]:
         lines.append(f"Note: {warning}")

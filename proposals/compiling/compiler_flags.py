@@ -1,7 +1,7 @@
 """Which flags of a configuration reach the compiler of this server: `refused_flag`.
 
 A configuration is text of a user, and flags of XLA name files to write and libraries to load.  Performance flags that
-`perfmodel` documents pass, with plain values; launch files keep all of them, quoted.
+`perfmodel` documents, or the shipped history measured, pass with plain values; launch files keep all of them, quoted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
+from history.seeds import records
 from perfmodel import known_flags
 
 _VALUE = re.compile(r"[A-Za-z0-9_.,+-]{0,100}")
@@ -37,5 +38,8 @@ def refused_flag(written: Sequence[str], platform: str) -> str | None:
 def _known(platform: str) -> frozenset[str]:
     kinds = {"xla", "xla-tpu" if platform == "tpu" else "xla-gpu"}
     described = {name for name, flag in known_flags.load().items() if flag.takes in kinds}
+    bundled = {name for flag in known_flags.load().values() for name in known_flags.flag_values(flag.holds)}
+    sides = (side for record in records() for side in (record.before, record.after))
+    measured = {name for side in sides for name in known_flags.flag_values(side.training.get("xla_flags"))}
     other = "xla_gpu_" if platform == "tpu" else "xla_tpu_"
-    return frozenset(described | {name for name in known_flags.documented() if not name.startswith(other)})
+    return frozenset(described | {name for name in bundled | measured if not name.startswith(other)})

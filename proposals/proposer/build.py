@@ -20,9 +20,12 @@ from proposals.plan import BOOK, Citation, ProposalPlan
 from proposals.proposer import words
 from proposals.proposer.case import Case, Changed
 from proposals.proposer.facts import Facts, value_of
+from proposals.proposer.precedents import citation_of
 
 #: Passages of one proposal, at most.
 MOST = 4
+#: Trials of its flags that a proposal cites, the most telling.
+MOST_TRIALS = 4
 #: Letters of a passage that a citation carries along; the page shows it whole.
 EXCERPT = 320
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -40,6 +43,12 @@ def proposal_of(case: Case) -> ProposalPlan:
         risk = f" {case.warns.reason[0].upper()}{case.warns.reason[1:]}." if case.warns is not None else ""
         text = f"The risk: a very similar run failed.{risk}"
         citations += (replace(case.warning.citation(), supports=text),)
+    told = case.effect.trials[:MOST_TRIALS] if case.effect else ()
+    known = {citation.key for citation in citations}
+    citations += tuple(
+        replace(citation_of(record), supports="Measured these flags, or some of them.")
+        for record in told if record.id not in known
+    )  # fmt: skip
     ratio = case.precedent.time_ratio if case.precedent is not None else None
     return ProposalPlan(
         rank=case.rank,
@@ -63,6 +72,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         disputed=case.disputed,
         parts=case.parts,
         precedent_speedup=1 / ratio if ratio else None,
+        flags=case.effect.summary if case.effect else {},
     )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
+from history.effects import Effect
 from history.moves import RECOMPUTES
 from history.similarity import Alike
 from perfmodel.confidence import claimed
@@ -60,7 +61,7 @@ class Case:
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal;
     doubts: on whether the price is of this run at all.
     disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
-    the step by part, before and after (`detail.parts`).
+    the step by part, before and after (`detail.parts`).  effect: measured, of the flags that change.
     """
 
     rank: int
@@ -88,6 +89,7 @@ class Case:
     doubts: tuple[str, ...] = ()
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    effect: Effect | None = None
 
     @cached_property
     def proposed(self) -> ExperimentConfig:

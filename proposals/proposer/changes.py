@@ -2,8 +2,8 @@
 batch), and a mesh and training keys as a user gives them, read strictly.
 
 Each is a mapping of training keys to new values; the empty one comes first.  Those that cannot be priced, because the
-model, the batch or the sequence length is not known, are not tried.  Compiler flags are none of them: without a
-measured effect they have no price."""
+model, the batch or the sequence length is not known, are not tried.  Compiler flags are tried by themselves, as sets
+that were measured (`history.effects`)."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, flo
     sharding = change.get("weight_sharding", training.weight_sharding)
     if sharding != training.weight_sharding:
         moved["weight_sharding"] = float(SHARDING.index(sharding) - SHARDING.index(training.weight_sharding))
-    if share := len(change.get("xla_flags", training.xla_flags)) - len(training.xla_flags):
-        moved["xla_flags"] = 1.0 if share > 0 else -1.0
+    if tuple(change.get("xla_flags", training.xla_flags)) != training.xla_flags:
+        moved["xla_flags"] = 1.0
     return moved
 
 

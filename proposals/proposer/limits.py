@@ -143,12 +143,14 @@ def _checkable_rules(c: Candidates) -> Iterator[Rule]:
 
 
 def _without_effect(c: Candidates) -> Iterator[Rule]:
-    """Training keys that change nothing on a mesh, or that its schedule cannot take."""
+    """Training keys that change nothing on a mesh, that its schedule cannot take, or that nobody measured there."""
     stages, micro = c.role("pipeline"), c.flat(c.work.training.micro_batches)
     text = "Virtual stages need a pipeline, and as many micro-batches as its stages or a multiple of that."
     wrong = (stages == 1) & (c.flat(c.work.training.virtual_stages) > 1) | (np.mod(np.rint(micro), stages) != 0)
     yield Rule("virtual_stages", c.changes_kind("virtual_stages") & wrong, text, False)
     alone = c.role(*TOKEN_ROLES) == 1
+    text = "The effect of these flags was measured on the mesh of the run alone."
+    yield Rule("flags_elsewhere", c.changes_kind("xla_flags") & (c.mesh_of != c.home), text, False)
     text = "All tokens are on one shard, so there is nothing to shard weights or optimizer state over."
     yield Rule("one_shard", c.changes_kind("weight_sharding") & alone, text, False)
 

@@ -35,6 +35,8 @@ from proposals.plan import Citation
 
 #: Changes of a record that a candidate can make too; a record that changed anything else tells of that as well.
 COMPARABLE = frozenset(("mesh", "batch", "remat", "weight_sharding", "xla_flags"))
+#: Changes whose failure tells of a configuration; that of a kernel, a flag or a release tells of the program.
+TELLING_CHANGES = frozenset(("mesh", "batch", "remat", "weight_sharding", "precision", "model"))
 #: Failures that tell of a mesh rather than of its program; of those that nothing is known of (`other`), the runs that
 #: the performance model has run out of memory tell of that.
 TELLING_FAILURES = ("out_of_memory", "does_not_compile", "hang")
@@ -45,29 +47,44 @@ TOLD_FAILURES = (*TELLING_FAILURES, "other")
 @dataclass(frozen=True)
 class Precedent:
     """case: what it is known by, and what it changed.  ran: of a run that failed what it ran with, else the case.
-    after: axis sizes by canonical role.
+    after: axis sizes by canonical role."""
 
-    time_ratio: time after / before per token (below 1: faster), None for a run that failed, which `failure` names.
-    remat: policy after the change, empty where it is not known.
-    """
-
-    id: str
-    title: str
-    source: str
+    record: Record
     case: Case
     ran: Case
     after: Mapping[str, int]
-    effect: str
-    time_ratio: float | None
-    caveat: str = ""
-    url: str = ""
-    failure: str = ""
-    remat: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def failure(self) -> str:
+        return self.record.failure
+
+    @property
+    def effect(self) -> str:
+        return self.record.effect or self.record.change
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Time after / before per token, below 1 is faster; None for a run that failed."""
+        return 1.0 / self.record.speedup if self.record.speedup and self.record.outcome != "failed" else None
+
+    @property
+    def remat(self) -> str:
+        """Policy after the change, empty where it is not known."""
+        return str(self.record.after.training.get("remat") or "")
 
     def citation(self) -> Citation:
-        effect = self.effect.rstrip(".")
-        statement = " ".join(part for part in (effect and f"{effect}.", self.caveat, f"({self.source})") if part)
-        return Citation("history", self.id, self.title, statement, self.url, self.id)
+        return citation_of(self.record)
+
+
+def citation_of(record: Record) -> Citation:
+    """Return what was measured, with its first caveat and its source."""
+    effect = (record.effect or record.change).rstrip(".")
+    parts = (effect and f"{effect}.", *record.caveats[:1], f"({record.source})")
+    return Citation("history", record.id, record.title, " ".join(filter(None, parts)), record.url, record.id)
 
 
 def _precedent_of(record: Record, case: Case) -> Precedent | None:
@@ -82,6 +99,8 @@ def _precedent_of(record: Record, case: Case) -> Precedent | None:
     full = case.mechanism is not None and case.mechanism.fits < 0.5
     if failed and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
         return None
+    if failed and not TELLING_CHANGES & set(record.changes):
+        return None
     if not failed and (not record.speedup or not set(record.changes) <= COMPARABLE):
         return None
     if record.speedup and not 1.0 / MOST_TELLING <= record.speedup <= MOST_TELLING:
@@ -95,20 +114,7 @@ def _precedent_of(record: Record, case: Case) -> Precedent | None:
         # What failed is known by what it ran with.
         batch, length = (moves.number(record.after.training.get(key)) for key in ("global_batch", "seq_len"))
         ran = replace(case, batch=batch or case.batch, seq_len=length or case.seq_len)
-    return Precedent(
-        id=record.id,
-        title=record.title,
-        source=record.source,
-        case=case,
-        ran=ran,
-        after=after,
-        effect=record.effect or record.change,
-        time_ratio=None if failed or not record.speedup else 1.0 / record.speedup,
-        caveat=record.caveats[0] if record.caveats else "",
-        url=record.url,
-        failure=record.failure,
-        remat=str(record.after.training.get("remat") or ""),
-    )
+    return Precedent(record, case, ran, after)
 
 
 def precedents_of(records: Sequence[Record], cases: Sequence[Case] | None = None) -> tuple[Precedent, ...]:

@@ -7,7 +7,7 @@ pricer.evaluate(Candidate({"ici": {"data": 8, "model": 2}}, {"remat": "minimal"}
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -20,13 +20,24 @@ from experiments.consistency import exchange_unrecorded
 from experiments.sentences import Sentence
 from experiments.step_profile import PROFILE, StepProfile
 from formatting import listed
+from history.effects import Effect, Effects, Situation
 from perfmodel.confidence import Confidence, shipped
-from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, mesh_text, missing_facts
+from perfmodel.config import (
+    ConfigError,
+    ExperimentConfig,
+    Mesh,
+    check_products,
+    framework_of,
+    mesh_text,
+    missing_facts,
+)
 from perfmodel.config_file import read_mesh
 from perfmodel.efficiency import ErrorRange, load_efficiencies
+from perfmodel.execution import profile_named
 from perfmodel.prediction import precision_doubts
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.space import Space
+from perfmodel.workload import chip_of
 from proposals.candidate import Candidate, MeshAndChanges
 from proposals.constraints import RULE, Constraints
 from proposals.plan import Broken, Listed, Neighbour, Plan, Predicted, ProposalPlan
@@ -34,6 +45,7 @@ from proposals.proposer import detail
 from proposals.proposer.build import proposal_of
 from proposals.proposer.case import Case
 from proposals.proposer.changes import (
+    Change,
     further_changes,
     given_changes,
     impossible,
@@ -51,6 +63,7 @@ from proposals.proposer.precedents import (
     closest_precedents,
     published,
     situation,
+    sizes_by_role,
 )
 from proposals.proposer.prices import (
     PricedCandidates,
@@ -62,6 +75,9 @@ from proposals.proposer.prices import (
 )
 from proposals.proposer.space import CHANGE_KINDS, Candidates, enumerate_meshes, side_by_side
 from proposals.proposer.words import memory_of, said
+
+#: Sets of flags tried at a time, those that gained most.
+MOST_SETS = 3
 
 
 class Pricer:
@@ -97,6 +113,7 @@ class Pricer:
         self.calibration = self.evidence.calibration
         self.observed = Observed(self.evidence, profile.basis, bool(profile.step_time_s) or profile.basis != PROFILE)
         self.missing = missing_facts(config)
+        self._effects_of: dict[tuple[str, ...], Effect | None] = {}
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Up to three proposals, legal as far as is known and within the constraints; the first is the recommendation.
@@ -199,13 +216,15 @@ class Pricer:
         Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
         """
         asked.check(self.config)
-        unpriceable = tuple(without_model(self.config, asked)) if self.missing else ()
-        changes = (*further_changes(self.config, asked), *unpriceable)
+        alone: tuple[Change, ...] = tuple(without_model(self.config, asked)) if self.missing else ()
+        if not asked.no_flags:
+            alone += tuple({"xla_flags": list(flags)} for flags, _ in self.offers[:MOST_SETS])
+        changes = (*further_changes(self.config, asked), *alone)
         candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
         first = self._priced(candidates)
         assert isinstance(candidates.meshes, Space)
         closer = candidates.meshes.take(shortlist(candidates, first.ranked))
-        together = (*further_changes(self.config, asked, len(CHANGE_KINDS)), *unpriceable)
+        together = (*further_changes(self.config, asked, len(CHANGE_KINDS)), *alone)
         best, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
         return replace(
             self._priced(best),
@@ -231,9 +250,42 @@ class Pricer:
         return keeping_is_right(priced.candidates, priced.ranked)
 
     def _priced(self, candidates: Candidates) -> PricedCandidates:
-        prices = price(candidates, self.evidence)
+        effects = [self.effect_of(change) for change in candidates.changes]
+        prices = price(candidates, self.evidence, effects)
         ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
-        return PricedCandidates(candidates, prices, ranked, self.evidence, self.observed.timed)
+        return PricedCandidates(candidates, prices, ranked, self.evidence, effects, self.observed.timed)
+
+    def effect_of(self, change: Mapping[str, Any]) -> Effect | None:
+        """Return the measured effect of the flags of a change; None where nothing is known of it."""
+        flags = tuple(change.get("xla_flags", self.config.training.xla_flags))
+        if flags == self.config.training.xla_flags or not self.flags_of_run:
+            return None
+        if flags not in self._effects_of:
+            self._effects_of[flags] = self.effects.of(self.config.training.xla_flags, flags, self.flags_of_run)
+        return self._effects_of[flags]
+
+    @cached_property
+    def effects(self) -> Effects:
+        """The measured effects of flags on the chip of the run."""
+        told = () if self.observed.stand_in else self.precedents
+        return Effects((item.record for item in told), self.config.hardware.chip)
+
+    @cached_property
+    def flags_of_run(self) -> Situation | None:
+        """The situation in which flags would act; None for programs that XLA does not compile or of unknown models."""
+        config, program = self.config, framework_of(self.config) or ""
+        kind = chip_of(config.hardware).kind
+        if config.model is None or (kind == "gpu" and (not program or profile_named(program, kind).name != "xla")):
+            return None
+        roles = frozenset(role for role, size in sizes_by_role(config.mesh).items() if size > 1)
+        stack = (program.lower(), config.model.name or "")
+        return Situation(config.hardware.chip, stack, config.training.seq_len, roles)
+
+    @cached_property
+    def offers(self) -> tuple[tuple[tuple[str, ...], Effect], ...]:
+        """The flags of the run with each set that measured well, with its effect; the largest gain first."""
+        where = self.flags_of_run
+        return tuple(self.effects.offers(self.config.training.xla_flags, where)) if where else ()
 
     def _proposal(
         self,
@@ -280,6 +332,7 @@ class Pricer:
             doubts=(*self.evidence.doubts, *precision_doubts(candidates.configured(index))),
             parts=detail.parts(priced, index) if priced.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence),
+            effect=self.effect_of(changes),
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(

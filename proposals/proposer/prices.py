@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from math import hypot
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
+from history.effects import Effect
 from history.moves import ROLES
 from perfmodel.arrays import mapped
 from perfmodel.calibration import Prices
@@ -35,14 +37,24 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates
 Floats = npt.NDArray[np.float64]
 
 
-def price(c: Candidates, evidence: Evidence) -> Prices:
-    """Price every candidate under the evidence: one entry each."""
+def price(c: Candidates, evidence: Evidence, effects: Sequence[Effect | None]) -> Prices:
+    """Price every candidate under the evidence: one entry each.  effects: measured, of the flags of each change."""
     calibration = evidence.calibration
     assert calibration is not None
-    spreads = [transfer_spread(c.with_change(change), evidence) for change in c.changes]
+    spreads = [
+        transfer_spread(c.with_change(change), evidence)
+        if effect is None
+        else hypot(transfer_spread(c.with_change({**change, "xla_flags": c.config.training.xla_flags}), evidence),
+                   effect.sigma)
+        for change, effect in zip(c.changes, effects, strict=True)
+    ]  # fmt: skip
     transfer = c.per_change(spreads) if any(spreads) else 0.0
     prices: Prices = mapped(c.flat, calibration.price_workload(c.work, c.spread(c.mesh_doublings), transfer))
-    return prices
+    if not any(effects):
+        return prices
+    ratios = np.array([effect.ratio if effect else 1.0 for effect in effects])[c.change_of]
+    parts = {name: seconds * ratios for name, seconds in prices.parts_s.items()}
+    return replace(prices, step_time_s=prices.step_time_s * ratios, speedup=prices.speedup / ratios, parts_s=parts)
 
 
 def gains(prices: Prices) -> Floats:
@@ -160,14 +172,16 @@ def rank(
 class PricedCandidates:
     """Candidates of one run, priced and ranked.
 
-    timed: whether the profile has a step time.  rejected: the nearest of the meshes that were left out; considered: how
-    many meshes there were; priced: how many candidates.
+    effects: measured, of the flags of each change.  timed: whether the profile has a step time.
+    rejected: the nearest of the meshes that were left out; considered: how many meshes there were; priced: how many
+    candidates.
     """
 
     candidates: Candidates
     prices: Prices
     ranked: Ranked
     evidence: Evidence
+    effects: Sequence[Effect | None]
     timed: bool
     rejected: Sequence[Rejected] = ()
     considered: int = 0
@@ -184,7 +198,9 @@ class PricedCandidates:
         )
         if not self.evidence.is_measured:  # without evidence the interval is that of the model alone
             alone = predict_alone(c.configured(index)).step_time_s
-            step = Range(**alone) if alone else step
+            effect = self.effects[int(c.change_of[index])]
+            ratio = effect.ratio if effect else 1.0
+            step = Range(**{name: seconds * ratio for name, seconds in alone.items()}) if alone else step
         parts = {name: float(values[index]) for name, values in prices.parts_s.items() if values[index] > 0}
         used = {name: float(value[index]) for name, value in c.used.parts().items()}
         assert self.evidence.calibration is not None

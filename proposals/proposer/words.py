@@ -109,7 +109,7 @@ def _filled(text: str, of: Words) -> Sentence:
 
 def worded(case: Case) -> Words:
     """The facts of a proposal with what its sentences print besides."""
-    return {**facts(case), **_decisions(case), **_moves(case), **_prediction(case), **_history(case)}
+    return {**facts(case), **_decisions(case), **_moves(case), **_prediction(case), **_history(case), **_flags(case)}
 
 
 def verdict_words(primary: str) -> str:
@@ -251,6 +251,7 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
         "alone": case.alone_faster is not None and not case.keeps,
         "fresh": _fresh(case),
         "unpriced": unpriced,
+        "effect": case.effect,
     }
     return frozenset(name for name, fact in told.items() if fact)
 
@@ -391,19 +392,34 @@ def _before_and_after(name: str, row: dict[str, float]) -> Iterator[Value | str]
     return (value if value.value else "none" for value in values)
 
 
+def _flags(case: Case) -> dict[str, Any]:
+    """Return what was measured of the flags that change."""
+    ratios, numbers = ("speedup", "low80", "high80", "measured"), ("trials", "whole", "stacks", "failed")
+    words: dict[str, Any] = {f"flags_{name}": 0.0 for name in (*ratios, *numbers)}
+    if case.effect is not None:
+        words |= {
+            f"flags_{name}": Value(
+                f"{name} of these flags", value, "speedup" if name in ratios else "count",
+                "measured" if name == "measured" else "computed", field=f"proposal.flags.{name}",
+            )
+            for name, value in case.effect.summary.items()
+        }  # fmt: skip
+    return words
+
+
 def _history(case: Case) -> dict[str, Any]:
     words: dict[str, Any] = {"precedent_time": None, "failure": ""}
     if case.precedent is not None:
         words |= {
             "precedent_time": case.precedent.time_ratio,
-            "precedent_title": case.precedent.title,
+            "precedent_title": case.precedent.record.title,
             "precedent_effect": case.precedent.effect.rstrip("."),
-            "precedent_source": case.precedent.source,
+            "precedent_source": case.precedent.record.source,
         }
     if case.warning is not None:
         words |= {
             "failure": case.warning.failure,
-            "warning_title": case.warning.title.rstrip("."),
-            "warning_source": case.warning.source,
+            "warning_title": case.warning.record.title.rstrip("."),
+            "warning_source": case.warning.record.source,
         }
     return words

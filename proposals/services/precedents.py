@@ -17,8 +17,9 @@ from proposals.proposer.precedents import COMPARABLE, TOLD_FAILURES, Precedent, 
 
 #: Records looked at: on the same chip, and on others of its kind; the newest.
 MOST_OF_CHIP, MOST_OF_OTHERS = 400, 100
-#: Of these the nearest by what has a column; only they are read whole.
+#: Of these the nearest by what has a column; only they are read whole, and what changed flags alone on the chip.
 NEAREST = 150
+FLAGS = ["xla_flags"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ def of_run(team_id: int, ran: Case) -> Known:
     told = Q(speedup__range=(1.0 / MOST_TELLING, MOST_TELLING), changes__contained_by=sorted(COMPARABLE))
     failed = Q(outcome="failed", failure__in=TOLD_FAILURES)
     seen = visible([team_id]).filter(told | failed, hardware=hardware_kind(ran.chip)).order_by("-pk")
+    of_flags = seen.filter(chip=ran.chip, changes=FLAGS).values_list("pk", flat=True)[:MOST_OF_CHIP]
+    seen = seen.exclude(changes=FLAGS)
     columns = ("pk", "chip", "chips", "model_name", "model_family", "parameters", "bottleneck")
     light = [
         *seen.filter(chip=ran.chip).values_list(*columns)[:MOST_OF_CHIP],
@@ -52,6 +55,7 @@ def of_run(team_id: int, ran: Case) -> Known:
         for pk, chip, chips, name, family, parameters, bottleneck in light
     }
     best = sorted(near, key=lambda pk: (-near[pk], -pk))[:NEAREST]
+    best += of_flags
     rows = HistoryRecord.objects.defer("embedding", "search").in_bulk(best)
     return _precedents_of_rows(rows[pk] for pk in best if pk in rows)
 

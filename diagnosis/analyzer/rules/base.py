@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from diagnosis.analyzer.facts import Facts, OpFacts, total_exposed, total_share
 from diagnosis.analyzer.quantity import OPS, evidence, share_of
-from diagnosis.analyzer.rules.flags import Advice, advise, causes_of
 from diagnosis.report import Finding, SourcedValue, cited
 from experiments.sentences import Sentence, say
 
@@ -83,20 +82,16 @@ def claim(
     axis: str | None = None,
     impact: str = "",
     advice: str = "",
-    flags: Advice | None = None,
 ) -> Claim:
     """A claim with its saving bound; `saved` None where nothing can be bounded, then `impact` says what it is about.
 
-    flags: XLA flags that the action names after everything else.  Its evidence is the values of its sentences.
+    Its evidence is the values of its sentences.
     """
     time = share = None
     if saved is not None:
         bound, time, share = saving(facts, saved)
         impact = bound + " " + impact if impact else bound
-    flags = flags or Advice()
-    action += flags.text
-    rows, source = cited(insight, action, impact), flags.source if flags.flags else ""
-    finding = Finding(rule, title, insight, action, impact, rows, time, share, axis, flags.flags, source)
+    finding = Finding(rule, title, insight, action, impact, cited(insight, action, impact), time, share, axis)
     return Claim(finding, tuple(ops), advice)
 
 
@@ -111,14 +106,13 @@ def exposed(
     label: str,
     more: str = "",
     least: float = WORTH_SAYING,
-    causes: tuple[str, ...] | None = None,
     axis: str | None = None,
     advice: str = "",
 ) -> Iterator[Claim]:
     """A claim that collectives expose time, from a share of `least` on.
 
-    what: the subject of its first sentence; label: of the number in it; more: what follows that sentence.  causes: of
-    the flags to name, by default what the ops do.  axis: by default where they cost most.
+    what: the subject of its first sentence; label: of the number in it; more: what follows that sentence.  axis: by
+    default where they cost most.
     """
     share = total_exposed(ops)
     if share <= 0 or share < least:
@@ -127,7 +121,6 @@ def exposed(
     yield claim(
         facts, rule, title, say("{} expose {} {}{}{}", what, cost, facts.base, lines(ops), more or "."), action, share,
         ops=ops, axis=axis or costliest_axis_of(ops), advice=advice,
-        flags=advise(facts, causes_of(ops) if causes is None else causes),
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def tensor_parallel(facts: Facts) -> Iterator[Claim]:
             "Reduce `{}` to {} in favour of a batch axis, if weights and activations still fit; otherwise map"
             " it to the fastest torus dimension with wraparound and overlap its collectives with the adjacent"
             " matmuls (collective matmul).", name, smaller),
-        label=f"exposed collectives on axis {name}", more="." + more, causes=("collective_matmul",), axis=name,
+        label=f"exposed collectives on axis {name}", more="." + more, axis=name,
         advice=SMALLER_TENSOR_AXIS,
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
     )
     if not any(_moves(op, "parameters") for op in ops):
         return
-    more, causes = "." + bandwidth_text(ops), None
+    more = "." + bandwidth_text(ops)
     tokens = tokens_per_chip(facts)
     intensity = gather_intensity(facts, max(ops, key=lambda op: op.share).axes)
     action = "Raise the batch per chip, or add a small TP axis so that each chip gathers fewer bytes."
@@ -119,7 +119,6 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
             more += say(
                 " At {} tokens per chip, matmuls are too short to hide an all-gather, which takes about {}.", each, need
             )
-            causes = ()  # what compute is too short for, no schedule hides
         else:
             more += say(
                 " {} tokens per chip suffice to hide them (about {} needed): the schedule leaves them exposed.",
@@ -130,7 +129,7 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
     yield from exposed(
         facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", ops,
         "FSDP all-gathers of weights and reduce-scatters of gradients", action,
-        label="exposed weight all-gathers and gradient reduce-scatters", more=more, causes=causes,
+        label="exposed weight all-gathers and gradient reduce-scatters", more=more,
     )  # fmt: skip
 
 
@@ -211,7 +210,7 @@ def embedding_exchange(facts: Facts) -> Iterator[Claim]:
         facts.where(lambda op: _is(op, "all-to-all")), "All-to-alls between the ranks that hold the embedding tables",
         "Exchange the next batch's rows while the dense layers of this one run, balance the tables over the ranks, and "
         "send rows in lower precision.",
-        label="all-to-alls of embedding rows", causes=(),
+        label="all-to-alls of embedding rows",
     )  # fmt: skip
 
 
@@ -301,7 +300,7 @@ def unplaced_collectives(facts: Facts) -> Iterator[Claim]:
     yield from exposed(
         facts, "collectives_of_unknown_axis", "Collectives on an unknown mesh axis", ops,
         say("{} collectives ({})", count, ", ".join(kinds[:4])), action,
-        label="collectives without a known axis", more=more + ".", causes=(), advice=advice,
+        label="collectives without a known axis", more=more + ".", advice=advice,
         least=0.0 if facts.thin and share >= 0.3 * listed else 0.03,
     )  # fmt: skip
 

@@ -17,7 +17,6 @@ from diagnosis.analyzer.rules.base import (
     exposed_of,
     lines,
 )
-from diagnosis.analyzer.rules.flags import advise
 from diagnosis.report import SourcedValue
 from experiments.sentences import join, say
 from perfmodel.config import Mesh
@@ -132,10 +131,8 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
             "of these per step and core", count, "count", "computed", "Σ occurrences ÷ (steps × cores)", OPS, keys(ops)
         )
         text += say("; there are {} per step", often)
-    flags = None
     if are_small:
         text += ". Messages this small are latency-bound: hops, not bandwidth, set their time."
-        flags = advise(facts, ("small_collectives",), "combine")
         action = "Combine small collectives of the same kind, or fuse those within a layer."
     else:
         text += (
@@ -150,7 +147,7 @@ def _claim(facts: Facts, ops: tuple[OpFacts, ...], lost: float, are_small: bool)
     return claim(
         facts, "low_link_bandwidth",
         "Latency-bound small collectives" if are_small else "Low link-bandwidth utilisation", text, action, lost,
-        ops=ops, axis=costliest_axis_of(ops), flags=flags,
+        ops=ops, axis=costliest_axis_of(ops),
     )  # fmt: skip
 
 
@@ -244,7 +241,7 @@ def resharding(facts: Facts) -> Iterator[Claim]:
             facts, "resharding", "Tensor resharded between ops", ops,
             f"{first.op.name} ({kind} on {on}) and similar collectives",
             f"Give producer and consumer the same {constraint}, or reshard where the tensor is smallest.",
-            label="resharding collectives", causes=(), axis=costliest_axis_of([first]),
+            label="resharding collectives", axis=costliest_axis_of([first]),
             more=": no parallelism in this mesh needs them, so a tensor is sharded over one axis where it is produced "
             "and over another where it is consumed.",
         )  # fmt: skip

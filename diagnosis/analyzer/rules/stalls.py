@@ -9,7 +9,6 @@ from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.host_copies import MIGRATION, bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.quantity import evidence, share_of
 from diagnosis.analyzer.rules.base import WORTH_SAYING, Claim, claim, lines, time_of
-from diagnosis.analyzer.rules.flags import advise
 from diagnosis.analyzer.statement import unexplained
 from experiments.sentences import join, say
 
@@ -141,7 +140,7 @@ def host_offload(facts: Facts) -> Iterator[Claim]:
     )
     yield claim(
         facts, "host_offload", "Host-transfer bound (offload)", text, action, saved, ops=ops,
-        impact=most, flags=None if full else advise(facts, ("host_offload",)),
+        impact=most,
     )  # fmt: skip
 
 

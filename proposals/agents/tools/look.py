@@ -216,7 +216,7 @@ def _finding(bench: Workbench, number: int, whole: bool) -> Result:
     with suppress(ConfigError):  # the finding stands where nothing can be proposed
         states = bench.proposals
     return taken(
-        item, "action impact flags flags_source", **short, left_s=step - saved if step and saved else None,
+        item, "action impact", **short, left_s=step - saved if step and saved else None,
         evidence=[_number(each) for each in item.evidence],
         addressed_by=[state.proposal.rank for state in states if item.rule in state.proposal.findings],
     )  # fmt: skip
