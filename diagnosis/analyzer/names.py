@@ -67,7 +67,9 @@ _FAMILIES = (
     ),
     ("idle", re.compile(r"^idle$", re.I)),
 )
-_ATTENTION_KERNEL = re.compile(r"flash|splash|fused_?attn|attention|\bmha\b|_dkv|\bdkv\b|\bdq\b|_dq\b|ring_att", re.I)
+_ATTENTION_KERNEL = re.compile(
+    r"flash|splash|fused_?attn|attention|\brpa\b|\bmha\b|_dkv|\bdkv\b|\bdq\b|_dq\b|ring_att", re.I
+)
 _MATMUL_KERNEL = re.compile(
     r"matmul|matrix.?mult|gemm|einsum|\bdot\b|\bgmm\b|megablox|dot_general|cublas|convolution", re.I
 )

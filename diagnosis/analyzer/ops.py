@@ -24,6 +24,8 @@ _USUAL_LIMIT = {
 }
 #: What a copy to or from host memory waits for, whichever memory the profiler's cost model counts its bytes at.
 HOST_LINK = "Host link"
+#: Categories of such copies where their bytes were not recorded.
+COPIES_OF_HOST = ("copy host to device", "copy device to host")
 #: A label on an op that reaches less of its roof than this says nothing: it waits, or its FLOPs were not recorded.
 LEAST_EFFICIENCY = 0.01
 #: An efficiency up to this is rounding; one beyond it measures the profile's idea of the roof, not the op.
@@ -147,7 +149,7 @@ def read_ops(profile: StepProfile, collectives: Collectives, chip: Chip | None, 
         path = op.op_name or (hlo.op_name(op.hlo) if "op_name=" in op.hlo else "")
         if collective:
             kind = "collective"
-        elif op.host_bytes:
+        elif op.host_bytes or op.category in COPIES_OF_HOST:
             kind = HOST_TRANSFER
         else:
             kind = names.family(category, op.name.lower(), opcode, path.rpartition("/")[2])

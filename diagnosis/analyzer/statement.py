@@ -117,7 +117,8 @@ def larger(facts: Facts, verdict: Verdict, finding: Finding) -> Sentence:
 def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
     listed = count_of("ops in the profile", len(facts.ops), OPS)
     if not facts.ops:
-        return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops).", listed)
+        why = facts.not_measured.get("ops", "")
+        return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops). {}", listed, why)
     if 1.0 - facts.once < LEAST_LEFT:
         return say("The bottleneck of a steady step cannot be determined: most of the recording is what happens once, "
                    "as in a cold first step. Record later steps, after a warm-up.")  # fmt: skip

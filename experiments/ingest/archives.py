@@ -62,10 +62,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything found, and the names of members that are neither profile nor export."""
+    """Everything found, and the names of members that are neither profile nor export.  of_viewer: the profiles are made
+    from the JSON of XProf's trace viewer."""
 
     files: tuple[Found, ...]
     ignored: tuple[str, ...] = ()
+    of_viewer: bool = False
 
 
 def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
@@ -111,7 +113,7 @@ class _Unpacker:
 
     def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
         kind = _sniff_file(upload)
-        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "trace", "text", *KINDS):
+        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "text", *KINDS):
             # A damaged profile is described by its own check, which knows where it breaks.
             return [Found(upload.path, upload.name, "xplane")]
         match kind:
@@ -178,7 +180,7 @@ class _Unpacker:
                     kind = sniff(head[:HEAD_BYTES])
                 if kind in ("zip", "tar", "gzip"):
                     raise _refused(archive_name, f"{_short(member)} is an archive itself")
-                if _is_profile_name(member) and kind not in ("json", "trace", "kineto", "nsight"):
+                if _is_profile_name(member) and kind not in KINDS:
                     kind = "xplane"
                 if kind not in KINDS:
                     self.ignored.append(shown)

@@ -17,7 +17,7 @@ WHAT_IS_ACCEPTED = (
     "traces or Nsight Systems .sqlite exports."
 )
 #: Kinds of profile, the one that says most first: what lies beside it is not used.
-KINDS = ("xplane", "kineto", "nsight", "json")
+KINDS = ("xplane", "kineto", "nsight", "json", "trace")
 _METADATA_BYTES = 16 << 20
 _SQLITE = b"SQLite format 3\0"
 #: An XSpace by its first field: a plane with its id or its name, or the text of an error, a warning or a host's name.
@@ -27,7 +27,7 @@ _XSPACE = re.compile(
     rb"|[\x12\x1a\x22][\x80-\xff]{0,2}[\x01-\x7f][ -~]"
 )
 #: A trace that is a bare list of events.
-_EVENTS = re.compile(rb'\[\s*\{[^{}]{0,400}"ph"\s*:')
+_EVENTS = re.compile(rb'\[\s*\{[^\]]{0,2000}?"ph"\s*:\s*"')
 #: Keys that only the PyTorch profiler writes beside its events.
 _KINETO = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 _XPROF_TRACE = re.compile(rb'"highres-ticks"|"displayTimeUnit"\s*:\s*"ns"')
@@ -51,7 +51,7 @@ def named_format(name: str, head: bytes) -> tuple[str, str] | None:
 
 
 def sniff(head: bytes) -> str:
-    """`empty`, `gzip`, `zip`, `tar`, `trace` (XProf's trace viewer), `text`, `unknown` or one of KINDS.
+    """`empty`, `gzip`, `zip`, `tar`, `text`, `unknown` or one of KINDS (`trace`: of XProf's trace viewer).
 
     A trace of events that is not XProf's is taken for the PyTorch profiler's; its reader says if it is none.
     """
@@ -90,11 +90,6 @@ def why_not(name: str, kind: str) -> tuple[str, str]:
     match kind:
         case "empty":
             return f"{name} is empty (0 bytes).", "Check that the profiler finished writing, and copy it again."
-        case "trace":
-            return (
-                f"{name} is the JSON of XProf's trace viewer, a shortened copy of the profile that is not read.",
-                "Upload the *.xplane.pb file next to it.",
-            )
         case "text":
             return f"{name} is a text file, not a profile.", WHAT_IS_ACCEPTED
         case "gzip":

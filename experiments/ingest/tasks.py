@@ -24,6 +24,7 @@ from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
+from experiments.ingest.trace_viewer import as_xspace
 from experiments.ingest.validate import BASE_BYTES, HostFacts, facts, host_name, load
 from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
@@ -32,6 +33,10 @@ from experiments.xplane import XSpace
 from formatting import counted, limit, plain
 
 RECONSTRUCTED = "reconstructed"
+VIEWER = (
+    "Read from the JSON of XProf's trace viewer, which lacks the device's type and peaks and, of a large profile, "
+    "events: the *.xplane.pb file next to it says more."
+)
 #: (reader, why there is no step time where nothing marks steps) by kind of trace.
 READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
     "kineto": (kineto.read, kineto.WHY_NO_STEPS),
@@ -77,6 +82,8 @@ def read(
     report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
     contents = unpack(items, folder, limits)
     files = _hash(items)
+    if contents.files[0].kind == "trace":
+        contents = _of_viewer(contents, folder)
     if contents.files[0].kind == "json":
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.files], files)
@@ -130,6 +137,17 @@ def read(
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
         builder.write(folder / trace, programs=programs)
     return STEP_PROFILE.write(profile)
+
+
+def _of_viewer(contents: Contents, folder: Path) -> Contents:
+    """The contents with an XSpace for each JSON of XProf's trace viewer; others that look like it go to the reader of
+    traces, which names them."""
+    files: list[Found] = []
+    for number, item in enumerate(contents.files):
+        path = folder / f"viewer-{number}"
+        is_viewer = as_xspace(item.path, item.name, path)
+        files.append(replace(item, path=path, kind="xplane") if is_viewer else replace(item, kind="kineto"))
+    return replace(contents, files=tuple(item for item in files if item.kind == files[0].kind), of_viewer=True)
 
 
 def _read_traces(
@@ -284,6 +302,8 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
     if exclude:
         left = ", ".join(sorted(exclude)[:5])
         notes.append(Note("warning", f"Read without {left}: stragglers there are not detected."))
+    if contents.of_viewer:
+        notes.append(Note("warning", VIEWER))
     if contents.ignored:
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])
         notes.append(Note("info", f"{counted(len(contents.ignored), 'other file')} in the upload not used: {some}."))

@@ -60,7 +60,7 @@ def test_text_and_other_files(tmp_path: Path) -> None:
         ("notes.xplane.pb", b"loss 1.2\nloss 1.1\n", "text file"),
         ("notes.txt", "größer\n".encode(), "text file"),
         ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not a profile"),
-        ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "trace viewer"),
+        ("vm.trace.json", b'{"displayTimeUnit":"ns","traceEvents":[]}', "no op, kernel or step"),
     ):
         path = tmp_path / name
         path.write_bytes(content)

@@ -22,6 +22,8 @@ from experiments.ingest.gpu.columns import (
 from experiments.ingest.gpu.marks import host_wait, mark, trains
 from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
+from experiments.ingest.values import text
+from formatting.numbers import whole_number
 
 #: Kineto's categories; before PyTorch 1.11 they were capitalised words.
 _DEVICE = {"kernel": KERNEL, "mtia_ccp_events": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL}
@@ -41,6 +43,15 @@ _LIBRARY_FRAME = re.compile(
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("linear", "addmm", "convolution", "scaled_dot_product_attention"))
 #: A process of a TensorFlow 1 timeline: a device's ops as their host ran them, or one stream of the device.
 _TENSORFLOW = re.compile(r"'(?P<job>/job:.*)?/(device:)?(gpu|cpu|stream)\S*?(/stream:(?P<stream>\d+))? Compute'", re.I)
+#: Kineto's category of a process of rocprof: calls of HIP, copies, ranges of roctx, and the kernels of one GPU.
+_ROCPROF = (
+    (re.compile(r"^CPU H(IP|SA) API$"), "cuda_runtime"),
+    (re.compile(r"^COPY$"), "gpu_memcpy"),
+    (re.compile(r"^Markers and Ranges$"), "user_annotation"),
+    (re.compile(r"^GPU\d+$"), "kernel"),
+)
+#: Marks of the PyTorch profiler without anything recorded.
+_OWN_MARK = re.compile(r"PyTorch Profiler|^Record Window|^Iteration Start|^\[memory\]")
 _ON_CPU = 0
 _EDGE = re.compile(r"^edge_\d+_")
 #: The ops of optimizers: ApplyGradientDescent, ResourceApplyAdam.
@@ -48,11 +59,14 @@ _OPTIMIZER = re.compile(r"(?:Resource|Sparse)*Apply[A-Z]")
 
 
 class KinetoEvents(Collected):
-    """The columns of one trace.  rank: as its collectives state it."""
+    """The columns of one trace.  rank: as its collectives state it; foreign: the first event that is none of the
+    PyTorch profiler's."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank: int | None = None
+        self.foreign = ""
+        self._roles: dict[str, str] = {}
         self._processes: dict[object, re.Match[str]] = {}
         self._zero: float | None = None
 
@@ -61,11 +75,19 @@ class KinetoEvents(Collected):
         for event in events:
             phase = event.get("ph")
             if phase == "X":
-                self._complete(event, groups)
+                role = self._roles.get(str(event.get("pid")))
+                self._complete(_of_rocprof(event, role) if role else event, groups)
             elif phase == "i" and event.get("name") == "[memory]":
                 self._memory(event)
             elif phase == "M" and (process := _TENSORFLOW.search(str(event.get("args")))):
                 self._processes[event.get("pid")] = process
+            elif phase == "M" and event.get("name") == "process_name" and isinstance(event.get("args"), dict):
+                called = str(event["args"].get("name"))
+                role = next((category for pattern, category in _ROCPROF if pattern.search(called)), "")
+                if role:
+                    self._roles[str(event.get("pid"))] = role
+            if not self.foreign and phase != "M" and not _OWN_MARK.search(name := str(event.get("name"))):
+                self.foreign = text(name, 60)
 
     def span_ns(self, base: object) -> tuple[int, int] | None:
         """(first event's start, last device op's end) in Unix time; None where the trace does not state its base."""
@@ -203,6 +225,15 @@ class KinetoEvents(Collected):
         device, allocated = args.get("Device Id"), args.get("Total Allocated")
         if isinstance(device, int) and isinstance(allocated, int | float) and allocated > 0:
             self.memory[device] = max(self.memory.get(device, 0.0), float(allocated))
+
+
+def _of_rocprof(event: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """An event of rocprof, which writes numbers as text, as the PyTorch profiler would write it."""
+    args = event["args"] if isinstance(event.get("args"), dict) else {}
+    keys = ("dev-id", "queue-id", "BeginNs", "EndNs")
+    device, stream, begin, end = (whole_number(str(args.get(key))) for key in keys)
+    plain = {**event, "cat": role, "args": {"device": device, "stream": stream}}
+    return plain if begin is None or end is None else plain | {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
 
 
 def _integer(args: Mapping[str, Any], *keys: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.formats import HEAD_BYTES, named_format
+from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format
 from experiments.ingest.gpu.assemble import LOST_DEVICE, DeviceFacts, add_host_work, device_traces, recorded
 from experiments.ingest.gpu.device import CPU, TraceFile
 from experiments.ingest.gpu.marks import host_steps
@@ -30,16 +30,24 @@ def read(path: Path, name: str) -> TraceFile:
     """Everything a trace holds.  Raises IngestError where it is cut off, or no trace of the PyTorch profiler."""
     head = header(path)
     groups = groups_of(head.get("distributedInfo"))
-    collected = KinetoEvents()
+    collected, damage = KinetoEvents(), None
     try:
         collected.add(events(path, name), groups)
     except NotStrict:
         collected = KinetoEvents()
-        collected.add(events(path, name, cleaned=True), groups)
-    if not collected.events:
+        try:
+            collected.add(events(path, name, cleaned=True), groups)
+        except IngestError as error:
+            damage = error
+    if damage or not collected.events:
         with path.open("rb") as source:
             if other := named_format(name, source.read(HEAD_BYTES)):
-                raise IngestError(*other, name, kind="format")
+                raise IngestError(*other, name)
+        if damage:
+            raise damage
+        if collected.foreign:
+            what = f"{name} is a trace of another tool: its events ({collected.foreign}) are no ops, kernels or steps."
+            raise IngestError(what, WHAT_IS_ACCEPTED, name)
         raise IngestError(
             f"{name} is a trace with no op, kernel or step of the PyTorch profiler.",
             "Run steps while the profiler is active, more than its schedule waits and warms up, and upload what "

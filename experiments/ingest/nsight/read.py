@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +47,10 @@ _COPIES = {
 _THREAD_BITS = 24
 #: Correlation ids are counted per process.
 _CORRELATION_BITS = 40
+#: Ops in a queue of ROCm that wait or mark.
+_NO_WORK = re.compile(r"barrier|marker", re.I)
+#: (start, end, text, process and thread) of a range.
+_Range = tuple[Any, Any, str, Any]
 _OP_ID = re.compile(r", (?:op_id|seq|seq_ids?|input_op_ids|input_seq_ids) = ")
 _SEQUENCE = re.compile(r", seq = (\d{1,15})")
 _SIZES = re.compile(r", sizes = (\[.*\])")
@@ -63,9 +69,10 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
+        if "rocpd_op" in database.tables:
+            return _of_rpd(database, name)
         if any(table.startswith("rocpd_") for table in database.tables):
-            of = "rocmProfileData (rpd)" if "rocpd_op" in database.tables else "rocprofv3"
-            raise IngestError(f"{name} is a database of {of}, which is not read.", ROCPROF_ADVICE, name)
+            raise IngestError(f"{name} is a database of rocprofv3, which is not read.", ROCPROF_ADVICE, name)
         raise IngestError(
             f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
             EXPORT_AGAIN,
@@ -74,7 +81,7 @@ def _read(database: Database, name: str) -> TraceFile:
     collected = Collected()
     processes = _device_activity(database, collected)
     _launches(database, collected)
-    marks = _ranges(database, collected)
+    marks = _ranges(_nvtx(database), collected)
     facts = _gpus(database)
     host = next((text(value, 100) for key, value in database.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
                  if key == "Hostname"), "")  # fmt: skip
@@ -181,16 +188,54 @@ def _launches(database: Database, collected: Collected) -> None:
             collected.launches.add(key, *times, collected.thread(("", str(thread))), works)
 
 
-def _ranges(database: Database, collected: Collected) -> dict[int, Steps]:
-    """NVTX ranges into the columns of their threads; the steps that each process marks."""
+def _of_rpd(database: Database, name: str) -> TraceFile:
+    """A database of rocmProfileData: ops of GPUs, calls of HIP and the ops that each launched, ranges of roctx."""
+    collected = Collected()
+    strings = {key: str(value) for key, value in database.rows("rocpd_string", ("id", "string"))}
+    wanted = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")
+    calls = {call: (pid << _THREAD_BITS | tid & (1 << _THREAD_BITS) - 1, start, end, strings.get(called, ""), words)
+             for call, pid, tid, start, end, called, words in database.rows("rocpd_api", wanted, needed=wanted)
+             if isinstance(pid, int) and isinstance(tid, int)}  # fmt: skip
+    launches = dict(database.rows("rocpd_api_ops", ("op_id", "api_id"), needed=("op_id", "api_id")))
+    processes: dict[int, int] = {}
+    for op, start, end, device, queue, described, kind in database.rows(
+        "rocpd_op", ("id", "start", "end", "gpuId", "queueId", "description_id", "opType_id"), needed=("start", "end")
+    ):
+        times, called = _times(start, end), strings.get(kind, "")
+        if times is None or not isinstance(op, int) or not isinstance(device, int) or _NO_WORK.search(called):
+            continue
+        what = COPY if "copy" in called.lower() else FILL if "fill" in called.lower() else KERNEL
+        called = called if what != KERNEL else strings.get(described) or called or "unnamed kernel"
+        stream = queue if isinstance(queue, int) else -1
+        collected.device.add(what, *times, device, stream, op, -1, collected.names.of(called), -1, -1, -1)
+        if call := calls.get(launches.get(op)):
+            processes[device] = call[0] >> _THREAD_BITS
+            if begun := _times(*call[1:3]):
+                collected.launches.add(op, *begun, collected.thread(("", str(call[0]))), 1)
+    ranges = ((start, end, strings.get(words, ""), thread) for thread, start, end, called, words in calls.values()
+              if called == "UserMarker")  # fmt: skip
+    marks = _ranges(ranges, collected)
+    devices = device_traces(collected, lambda device: DeviceFacts(
+        f"GPU {device}", "", "AMD GPU", steps=marks.get(processes.get(device, -1), NO_STEPS)))  # fmt: skip
+    why = "The database holds no op of a GPU (rocpd_op is empty). Trace the processes that launch the kernels."
+    return TraceFile(name, tuple(devices), recorder="rocmProfileData", why_no_device="" if devices else why,
+                     recorded=recorded(collected))  # fmt: skip
+
+
+def _nvtx(database: Database) -> Iterator[_Range]:
     strings: dict[object, str] = {}
     if "textId" in database.columns("NVTX_EVENTS"):
         strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
-    marks: dict[int, Collected] = defaultdict(Collected)
     for start, end, words, text_id, thread in database.rows(
         "NVTX_EVENTS", ("start", "end", "text", "textId", "globalTid"), needed=("start", "end", "globalTid")
     ):
-        called = words if isinstance(words, str) else strings.get(text_id, "")
+        yield start, end, words if isinstance(words, str) else strings.get(text_id, ""), thread
+
+
+def _ranges(ranges: Iterable[_Range], collected: Collected) -> dict[int, Steps]:
+    """Ranges of a program into the columns of their threads; the steps that each process marks."""
+    marks: dict[int, Collected] = defaultdict(Collected)
+    for start, end, called, thread in ranges:
         times = _times(start, end)
         if times is None or not called or not isinstance(thread, int):
             continue

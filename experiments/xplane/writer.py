@@ -22,11 +22,13 @@ OPS_LINE = "XLA Ops"
 class LineWriter:
     """One row of a plane's timeline.  Events are written in the order in which they are added."""
 
-    def __init__(self, line: XLine) -> None:
-        self._line = line
+    def __init__(self, line: XLine, plane: PlaneWriter) -> None:
+        self._line, self._plane = line, plane
 
-    def add_event(self, metadata_id: int, offset_ps: int, duration_ps: int) -> None:
-        """One event that starts `offset_ps` after the line's start and lasts `duration_ps`.
+    def add_event(
+        self, metadata_id: int, offset_ps: int, duration_ps: int, stats: Mapping[str, StatValue] | None = None
+    ) -> None:
+        """Add an event that starts `offset_ps` after the line's start and lasts `duration_ps`.
 
         Raises ValueError for a negative time.
         """
@@ -36,6 +38,8 @@ class LineWriter:
         event.metadata_id = metadata_id
         event.offset_ps = offset_ps
         event.duration_ps = duration_ps
+        for name, value in (stats or {}).items():
+            self._plane.fill(event.stats.add(), name, value)
 
 
 class PlaneWriter:
@@ -53,7 +57,8 @@ class PlaneWriter:
             entry.name = name
         return self._stat_ids[name]
 
-    def _fill(self, stat: XStat, name: str, value: StatValue) -> None:
+    def fill(self, stat: XStat, name: str, value: StatValue) -> None:
+        """Set a stat to a value under a name of this plane."""
         stat.metadata_id = self.stat_id(name)
         if isinstance(value, float):
             stat.double_value = value
@@ -67,14 +72,14 @@ class PlaneWriter:
     def add_stats(self, stats: Mapping[str, StatValue]) -> None:
         """Facts about the plane, e.g. `peak_teraflops_per_second`."""
         for name, value in stats.items():
-            self._fill(self._plane.stats.add(), name, value)
+            self.fill(self._plane.stats.add(), name, value)
 
     def add_line(self, name: str, timestamp_ns: int = 0) -> LineWriter:
         line = self._plane.lines.add()
         line.id = len(self._plane.lines)
         line.name = name
         line.timestamp_ns = timestamp_ns
-        return LineWriter(line)
+        return LineWriter(line, self)
 
     def add_event_metadata(
         self, name: str, display_name: str = "", stats: Mapping[str, StatValue] | None = None
@@ -86,7 +91,7 @@ class PlaneWriter:
         entry.name = name
         entry.display_name = display_name
         for stat_name, value in (stats or {}).items():
-            self._fill(entry.stats.add(), stat_name, value)
+            self.fill(entry.stats.add(), stat_name, value)
         return metadata_id
 
 
