@@ -95,6 +95,8 @@ FADES_OVER = 6.0
 WITHIN_NOISE = 0.2
 #: Parts that move weights and gradients, whose bytes do not depend on the tokens of a step.
 OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
+#: Parts of the layers, which a recomputation repeats.
+OF_LAYERS = ("work", "hbm", "ici:model", "ici:seq", "ici:expert")
 #: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
 #: each is computed, and from how many it is interpolated beyond that.
 BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
@@ -279,12 +281,12 @@ class Calibration:
     def _by_remat(
         self, parts: dict[str, Floats], model: Mapping[str, Floats], workload: Workload, each: Floats, distance: Floats
     ) -> tuple[dict[str, Floats], dict[str, Floats]]:
-        """Parts of candidates under the baseline's policy, and under their own: what the chip computes is repeated
-        whether the model explains it or not, so it changes as a whole."""
+        """Parts of candidates under the baseline's policy, and under their own: what a layer computes and sends is
+        repeated whether the model explains it or not, so it changes as a whole."""
         terms = step_terms(_with_remat(workload, self._base_work.training.remat))
         same, _ = self._modelled(terms, self._likely)
         before, _ = self._with_unexplained(same, self._base_parts, terms, each, distance)
-        return before, parts | {k: before[k] * model[k] / np.maximum(same[k], 1e-12) for k in ("work", "hbm")}
+        return before, parts | {k: before[k] * model[k] / np.maximum(same[k], 1e-12) for k in OF_LAYERS}
 
     def _saving_what_is_recomputed(self, before: Mapping[str, Floats], parts: dict[str, Floats]) -> dict[str, Floats]:
         """The parts of candidates, which save no more of the recomputation than the baseline was seen to do."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,14 @@ from perfmodel import memory
 from perfmodel.arrays import Floats, array_of, special
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig, ModelShape, micro_batches
 from perfmodel.memory import MemoryUse
-from perfmodel.workload import AxisSizes, Workload, from_config, mesh_numbers
+from perfmodel.workload import AxisSizes, Workload, chip_of, from_config, mesh_numbers
 
 Bools = npt.NDArray[np.bool_]
 
 #: Rules in the order in which they are reported.
 RULES = (
-    "chips", "axis_role", "topology", "batch", "sequence", "heads", "kv_heads", "d_ff", "experts", "layers", "schedule",
-    "memory",
+    "chips", "axis_role", "topology", "batch", "sequence", "heads", "kv_heads", "d_ff", "experts", "layers", "devices",
+    "schedule", "memory",
 )  # fmt: skip
 
 
@@ -49,10 +50,12 @@ def broken_rules(
     shape: ModelShape | None,
     global_batch: npt.ArrayLike | None,
     seq_len: npt.ArrayLike | None,
+    devices: float = 1.0,
 ) -> dict[str, Bools]:
     """Which candidates break which rule of divisibility; arrays that broadcast.
 
-    micro_batches: per step.  global_batch: sequences; seq_len: tokens.  Rules whose facts are None are left out.
+    micro_batches: per step.  global_batch: sequences; seq_len: tokens.  devices: of a chip, which share what it holds
+    along one more axis.  Rules whose facts are None are left out.
     """
     broken: dict[str, Bools] = {}
     if global_batch is not None:
@@ -76,6 +79,14 @@ def broken_rules(
     stages = sizes.pipeline * np.where(sizes.pipeline > 1, virtual_stages, 1.0)
     # Embedding and head may fill a slot each, so layers need not divide evenly; but no stage may be empty.
     broken["layers"] = stages > shape.layers + 2
+    if devices > 1:
+        splits = []
+        for role in ("data", "seq", "model"):
+            wider = replace(sizes, **{role: getattr(sizes, role) * devices})
+            rules = broken_rules(wider, micro_batches, virtual_stages, shape, global_batch, seq_len)
+            fails = reduce(np.logical_or, (flags & ~broken[rule] for rule, flags in rules.items()))
+            splits.append(fails | (sizes.seq == 1) if role == "seq" else fails)
+        broken["devices"] = reduce(np.logical_and, splits)
     return broken
 
 
@@ -121,6 +132,7 @@ def of_workload(w: Workload, shape: ModelShape | None, unknown: Collection[str] 
         shape,
         None if "training.global_batch" in unknown else training.global_batch,
         None if "training.seq_len" in unknown else training.seq_len,
+        float(w.chip.devices.max()),
     )
     broken["topology"] = mesh.regular == 0
     if shape is not None and not unknown:
@@ -138,6 +150,7 @@ def indivisible(config: ExperimentConfig) -> dict[str, bool]:
         config.model,
         training.global_batch,
         training.seq_len,
+        chip_of(config.hardware).devices_per_chip,
     )
     return {rule: bool(np.any(flags)) for rule, flags in broken.items()}
 
@@ -197,6 +210,8 @@ def sentence(rule: str, config: ExperimentConfig) -> str | None:
     by = f"{shards} batch shards times {counted(micro_batches(training, mesh), 'micro-batch')}"
     texts = {
         "batch": f"A global batch of {batch} sequences is not divisible by {by}.",
+        "devices": f"A {config.hardware.chip} chip is two devices, but neither batch, sequence nor tensor shards of "
+        f"{mesh.text()} can be split once more.",
         "sequence": f"A sequence of {training.seq_len} tokens is not divisible by {mesh.size('seq')} sequence shards.",
     }
     if micro * shards > (batch or 0):

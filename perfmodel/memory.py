@@ -112,7 +112,7 @@ def of_stage(w: Workload, at: Stage, c: MemoryConstants) -> MemoryUse:
     head = np.maximum(logits * at.has_head, kept * c["transient_gradient_bytes"][profile])
     # Of one layer: each matrix comes just in time and goes with its gradient.
     layer = model.params_layer_largest / mesh.model * WEIGHT_BYTES
-    gathered = np.where(train.sharding == SHARDING.index("fsdp"), layer, 0.0)
+    gathered = np.where(train.sharding == SHARDING.index("fsdp"), layer * chip.devices, 0.0)
     keys = rows * mesh.seq * model.kv_width / mesh.model * ACTIVATION_BYTES
     runtime = chip.gpu * c["runtime_bytes"][profile]
     handed = _handed_over(w, at, rows, c)
@@ -232,7 +232,9 @@ def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats,
     expert_ways = mesh.links["expert_weights"].size * mesh.dcn_fsdp
     fsdp = train.sharding == SHARDING.index("fsdp")
     sharded = train.sharding != SHARDING.index("none")
-    whole = dense + experts
+    # Devices of a chip that work on different sequences each hold what is not sharded.
+    shares = np.mod(train.global_batch, mesh.batch_shards * np.rint(train.micro_batches) * chip.devices) == 0
+    whole = (dense + experts) * np.where(shares, chip.devices, 1.0)
     owned = np.where(sharded, dense / dense_ways + experts / expert_ways, whole)
     kept = np.where(fsdp, owned, whole)
     gpu = chip.gpu > 0

@@ -58,7 +58,7 @@ def _one() -> Floats:
 @dataclass(frozen=True)
 class ChipNumbers:
     """Of one chip, with the site's overrides.  FLOP/s, bytes, bytes/s.  hbm_capacity_bytes: usable less a margin, or as
-    the site says."""
+    the site says.  devices: that a program sees of a chip."""
 
     peak: Floats
     peak_bf16: Floats
@@ -67,6 +67,7 @@ class ChipNumbers:
     host_link_bytes_per_s: Floats
     hosts: Floats
     chips: Floats
+    devices: Floats
     gpu: Floats
 
 
@@ -161,6 +162,7 @@ def chip_numbers(hardware: Hardware, precision: str) -> ChipNumbers:
         host_link_bytes_per_s=array_of(over.get("host_link_bytes_per_s", chip.host_link_bytes_per_s)),
         hosts=array_of(max(1.0, hardware.chips / chip.chips_per_host)),
         chips=array_of(hardware.chips),
+        devices=array_of(chip.devices_per_chip),
         gpu=array_of(1.0 if chip.kind == "gpu" else 0.0),
     )
 

@@ -120,7 +120,7 @@ def _breaks(config: ExperimentConfig, before: ExperimentConfig) -> bool:
     if training.micro_batch:  # the same micro-batches over twice the groups
         count = max(1, round(micro_batches(before.training, before.mesh)))
         config = replace(config, training=replace(training, micro_batch=None, grad_accum=count))
-    held = legality.indivisible(before)
+    held = legality.indivisible(before) | {"devices": True}  # it is these devices that are laid here
     return any(broken and not held[rule] for rule, broken in legality.indivisible(config).items())
 
 

@@ -70,6 +70,16 @@ def test_a_profile_of_other_flops_than_the_configuration_makes_is_doubted_with_b
         assert (found.of, found.recorded, found.modelled) == ("flops", times * flops, pytest.approx(flops, rel=0.01))
 
 
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_without_remat_the_collectives_of_the_recomputation_are_gone_explained_or_not(times):
+    """Of 11 gathers and scatters of activations in a recomputed layer 3 repeat the forward pass (book 5.1.3)."""
+    seen = replace(as_modelled(known(), **{"ici:model": times}), recomputed_s=100.0)
+    without = replace(known(), training=replace(known().training, remat="none"))
+    sent = calibrate(known(), seen).price([known(), without]).parts_s["ici:model"]
+    assert sent[0] == pytest.approx(seen.parts_s["ici:model"])
+    assert sent[1] / sent[0] == pytest.approx(8 / 11, rel=0.03)
+
+
 @pytest.mark.parametrize("times", [1.0, 4.0])
 def test_matmuls_that_take_far_longer_than_the_model_expects_of_the_facts_are_doubted(times):
     evidence = Evidence(known(), as_modelled(known(), compute=times))

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel import legality
+from perfmodel import legality, memory
 from perfmodel.config import ModelShape
+from perfmodel.workload import from_config
 from tests.perfmodel.cases import LLAMA3_8B, MIXTRAL, tpu
 
 
@@ -17,6 +18,20 @@ def test_a_sound_mesh_breaks_no_rule():
     assert rules(tpu()) == []
 
 
+@pytest.mark.parametrize(("mesh", "batch"), [({"data": 8, "model": 8}, 16), ({"data": 16, "model": 4}, 16)])
+def test_the_second_device_of_a_chip_takes_half_of_a_batch_or_tensor_shard(mesh, batch):
+    assert "devices" not in rules(tpu(mesh, chip="tpu7x", topology=(4, 4, 4), batch=batch))
+
+
+def test_devices_of_a_chip_each_hold_what_is_not_sharded():
+    """Float32 weights of 8.03 billion parameters on both devices where each has its own sequences, else halves."""
+    held = {}
+    for batch in (64, 128):
+        of = tpu({"data": 64}, chip="tpu7x", topology=(4, 4, 4), batch=batch, weight_sharding="zero1")
+        held[batch] = memory.per_chip(from_config(of)).params.item()
+    assert held == {64: pytest.approx(32.1e9, rel=0.01), 128: pytest.approx(64.2e9, rel=0.01)}
+
+
 @pytest.mark.parametrize(
     ("config", "rule"),
     [
@@ -26,6 +41,8 @@ def test_a_sound_mesh_breaks_no_rule():
         (tpu({"data": 128, "model": 4}, batch=128, grad_accum=3), "batch"),
         (tpu({"data": 128, "model": 4}, batch=640, micro_batch=3), "batch"),
         (tpu({"data": 64, "seq": 8}, seq=4100), "sequence"),
+        # Two devices a chip: one sequence for each group, and 8 KV heads, leave nothing for the second.
+        (tpu({"data": 8, "model": 8}, chip="tpu7x", topology=(4, 4, 4), batch=8), "devices"),
         (tpu({"data": 8, "model": 64}), "heads"),
         (tpu({"data": 32, "model": 16}), "kv_heads"),
         (tpu({"data": 64, "model": 8}, shape=replace(LLAMA3_8B, d_ff=14_337)), "d_ff"),
