@@ -110,7 +110,7 @@ def _searched(asked: ExperimentConfig, evidence: Evidence) -> Price | None:
 
 def _explored(asked: ExperimentConfig, evidence: Evidence) -> Iterator[Price]:
     meshes = meshes_of(asked, evidence if evidence.is_measured else Evidence())
-    row = meshes.index(asked.mesh)
+    row = meshes.space.row_of(asked.mesh)
     if row is not None:
         legal = bool(meshes.broken[row] < 0)
         yield Price("Explore", float(meshes.estimate_s[row]), memory_bytes=float(meshes.memory_bytes[row]), legal=legal)

@@ -75,14 +75,6 @@ def shape_of(value: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(*shapes)
 
 
-def taken(value: Any, rows: slice, count: int) -> Any:
-    """These rows of the first of the dimensions, of which there are `count`; what is the same for all rows stays.
-
-    Arrays have all dimensions, or one of size 1.
-    """
-    return mapped(lambda array: array[rows] if array.shape and array.shape[0] == count > 1 else array, value)
-
-
 def picked(value: Any, index: tuple[npt.NDArray[np.intp], ...], shape: tuple[int, ...]) -> Any:
     """Single entries along one dimension: index of each, as of `np.unravel_index` in `shape`."""
 

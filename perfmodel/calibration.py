@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.arrays import Floats, concatenated, mapped, picked, shape_of, taken
+from perfmodel.arrays import Floats, mapped, shape_of
 from perfmodel.baseline import fill_in
 from perfmodel.confidence import Confidence, input_sets_pace, shipped
 from perfmodel.config import ExperimentConfig, filled_from, mesh_distance
@@ -97,9 +97,8 @@ WITHIN_NOISE = 0.2
 OF_WEIGHTS = ("ici:weights", "ici:expert_weights", "ici:replica", "dcn")
 #: Parts of the layers, which a recomputation repeats.
 OF_LAYERS = ("work", "hbm", "ici:model", "ici:seq", "ici:expert")
-#: Candidates priced at a time, so that their arrays stay in the processor's cache; up to how many the uncertainty of
-#: each is computed, and from how many it is interpolated beyond that.
-BLOCK, EXACT, SAMPLED = 32_768, 16_384, 1_024
+#: Candidates, or points of the posterior times candidates, priced at once: their arrays stay in the processor's cache.
+BLOCK = 32_768
 
 
 #: Standard deviation of log(time) added, but on the baseline itself, where no op was listed, and where the profile was
@@ -170,37 +169,11 @@ class Calibration:
         return self.price_workload(stack([from_config(config) for config in filled]), distance, transfer)
 
     def price_workload(self, workload: Workload, distance: Floats, transfer: Floats | float = 0.0) -> Prices:
-        """Price a workload of any number of candidates.
+        """Price a workload of up to thousands of candidates: the spread of each costs dozens of prices.
 
         distance: from the baseline's mesh (`config.mesh_distance`).  transfer: standard deviation of log(time) of
         candidates that run on other hardware or train otherwise than the calibration carries over to; 0 elsewhere.
         """
-        shape = np.broadcast_shapes(shape_of(workload), np.shape(distance))
-        count = int(np.prod(shape))
-        along = None
-        if count > EXACT:
-            index = np.unravel_index(np.unique(np.linspace(0, count - 1, SAMPLED).astype(int)), shape)
-            some, far = picked(workload, index, shape), picked(np.asarray(distance), index, shape)
-            along = self._interpolation(some, far)
-        step = max(1, BLOCK * shape[0] // count)
-        given = (workload, np.asarray(distance), np.asarray(transfer))
-        blocks = (taken(given, slice(start, start + step), shape[0]) for start in range(0, shape[0], step))
-        prices: Prices = concatenated(*(self._block(along, *block) for block in blocks))
-        return prices
-
-    def step_time_s(self, workload: Workload, distance: Floats) -> Floats:
-        """Return seconds per step as `price_workload` does, without spread and parts: what orders a space.
-
-        The arrays of the workload should fit the processor's cache (BLOCK candidates).
-        """
-        terms, each = step_terms(workload), self._work_ratio(workload)
-        model, _ = self._modelled(terms, self._likely)
-        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
-        return _total(self._as_run(parts, model, terms, each, distance)) / self.unit_s
-
-    def _block(self, along: Floats | None, workload: Workload, distance: Floats, transfer: Floats) -> Prices:
-        """Prices of some candidates.  along: how the efficiencies' part of the variance of log(time) follows from the
-        changes of the parts; None to compute it."""
         terms = step_terms(workload)
         each = self._work_ratio(workload)
         model, priced = self._modelled(terms, self._likely)
@@ -211,12 +184,7 @@ class Calibration:
         for name, value in parts.items():
             far = np.abs(np.log(np.maximum(value, 1e-12) / np.maximum(before[name], 1e-12)))
             variance = variance + (SPREAD_PER_LOG * np.minimum(far, MOST_LOG) * value / total) ** 2
-        if along is None:
-            variance = variance + self._variance(terms, each, distance, total)
-        else:
-            changes = ((parts[name] - before[name]) / total for name in parts)
-            spread = sum((a * np.abs(change) for a, change in zip(along, changes, strict=True) if a > 0), np.zeros(1))
-            variance = variance + spread**2
+        variance = variance + self._variance(terms, each, distance, total)
         parts = self._as_run(parts, model, terms, each, distance)
         ran = (distance == 0) & same_training(workload, self._base_work) & (transfer == 0.0)
         thin = SPREAD_UNLISTED * (1.0 - self.observation.coverage)
@@ -238,6 +206,16 @@ class Calibration:
             ),
         )
         return prices
+
+    def step_time_s(self, workload: Workload, distance: Floats) -> Floats:
+        """Return seconds per step as `price_workload` does, without spread and parts: what orders a space.
+
+        The arrays of the workload should fit the processor's cache (BLOCK candidates).
+        """
+        terms, each = step_terms(workload), self._work_ratio(workload)
+        model, _ = self._modelled(terms, self._likely)
+        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
+        return _total(self._as_run(parts, model, terms, each, distance)) / self.unit_s
 
     def _as_run(
         self, parts: dict[str, Floats], model: Mapping[str, Floats], terms: Terms, each: Floats, distance: Floats
@@ -328,21 +306,6 @@ class Calibration:
             moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
             variance = variance + np.sum(moved**2, axis=0)
         return variance
-
-    def _interpolation(self, workload: Workload, distance: Floats) -> Floats:
-        """How the spread from the efficiencies follows from how far each part changes, by some of the candidates."""
-        terms = step_terms(workload)
-        each = self._work_ratio(workload)
-        model, _ = self._modelled(terms, self._likely)
-        parts, _ = self._with_unexplained(model, self._base_parts, terms, each, distance)
-        total = sum(parts.values(), np.zeros(1))
-        spread = np.sqrt(self._variance(terms, each, distance, total))
-        before = self._before(parts, model, each)
-        changes = [np.broadcast_to(np.abs(parts[name] - before[name]) / total, spread.shape) for name in parts]
-        from scipy.optimize import nnls  # 25 MB that a process needs only where it calibrates
-
-        weights, _ = nnls(np.stack(changes, axis=1), spread)
-        return np.asarray(weights)
 
     @property
     def _per_doubling(self) -> float:

@@ -233,7 +233,8 @@ def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats,
     fsdp = train.sharding == SHARDING.index("fsdp")
     sharded = train.sharding != SHARDING.index("none")
     # Devices of a chip that work on different sequences each hold what is not sharded.
-    shares = np.mod(train.global_batch, mesh.batch_shards * np.rint(train.micro_batches) * chip.devices) == 0
+    counts = np.maximum(1.0, np.rint(train.micro_batches)) * chip.devices
+    shares = np.mod(train.global_batch, mesh.batch_shards * counts) == 0
     whole = (dense + experts) * np.where(shares, chip.devices, 1.0)
     owned = np.where(sharded, dense / dense_ways + experts / expert_ways, whole)
     kept = np.where(fsdp, owned, whole)

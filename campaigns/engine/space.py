@@ -11,7 +11,6 @@ import numpy as np
 
 from campaigns.engine.candidates import Floats, Ints, TrialCandidates, price
 from perfmodel import legality
-from perfmodel.arrays import picked
 from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
 from perfmodel.efficiency import load_efficiencies
 from perfmodel.price import NOTHING, Evidence
@@ -69,10 +68,8 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     kept = _different(candidates, np.flatnonzero(first < 0), per_step)
     kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
     kept = np.union1d(kept, [candidates.baseline])
-    places: Any = np.unravel_index(candidates.at[kept], candidates.shape)
-    work = picked(candidates.work, places, candidates.shape)
     configs = tuple(replace(candidates.configured(int(i)), measured=None) for i in kept)
-    priced = price(configs, work, evidence, candidates.doublings()[kept], efficiencies)
+    priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept], efficiencies)
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 

@@ -88,24 +88,6 @@ def _batches(training: Training) -> Iterator[Change]:
             yield {"global_batch": int(batch)}
 
 
-def without_model(config: ExperimentConfig, constraints: Constraints) -> Iterator[Change]:
-    """What can be tried on the mesh that ran where too little is known to price it well, most harmless first."""
-    training = config.training
-    if not constraints.keep_remat:
-        yield from ({"remat": name} for name in ("full", "offload", "minimal") if name != training.remat)
-    if not constraints.keep_micro_batches and training.global_batch and not training.micro_batch:
-        shards = config.mesh.batch_shards
-        yield from (
-            {"grad_accum": n * training.grad_accum}
-            for n in (2, 4)
-            if training.global_batch % (n * training.grad_accum * shards) == 0
-        )
-    if not constraints.keep_weight_sharding:
-        # Only more of it: less costs memory that is not known to be there.
-        more = SHARDING[SHARDING.index(training.weight_sharding) + 1 :]
-        yield from ({"weight_sharding": name} for name in reversed(more))
-
-
 def doublings_of(training: Training, change: Mapping[str, Any]) -> dict[str, float]:
     """How far each training key moves, in doublings or steps of a policy; keys that stay are absent."""
     moved: dict[str, float] = {}

@@ -201,7 +201,6 @@ def in_order(c: Candidates, ranked: Ranked) -> list[int]:
     """Return all that the model can price, the current configuration included: what is more likely than not to gain
     first, each by its utility."""
     order = np.argsort(-ranked.utility, kind="stable")
-    order = order[_priced(c)[order]]
     likely = (ranked.faster[order] >= 0.5) & (ranked.utility[order] > 0.0)
     return [int(i) for i in (*order[likely], *order[~likely])]
 
@@ -218,12 +217,7 @@ def keeping_is_right(candidates: Candidates, ranked: Ranked, chosen: Sequence[Ch
 def offered(c: Candidates) -> Bools:
     """Return True for what may be proposed: what the model can price, at the batch that ran or a larger one.  A smaller
     batch is for memory alone: it is offered where nothing else is left."""
-    return _priced(c) & (c.changed[:, CHANGE_KINDS.index("global_batch")] >= 0)
-
-
-def _priced(c: Candidates) -> Bools:
-    """Return True for candidates whose further changes the model can price: all where everything is known."""
-    return np.full(len(c), True) if not missing_facts(c.config) else ~c.changes_work()
+    return np.asarray(c.changed[:, CHANGE_KINDS.index("global_batch")] >= 0)
 
 
 def _dominated(c: Candidates, ranked: Ranked) -> Bools:

@@ -50,7 +50,6 @@ from proposals.proposer.changes import (
     given_changes,
     impossible,
     products,
-    without_model,
 )
 from proposals.proposer.choose import Choice, choose, in_order, keeping_is_right, shortlist
 from proposals.proposer.facts import yes
@@ -70,6 +69,7 @@ from proposals.proposer.prices import (
     as_measured,
     confidence_of,
     exposed_s,
+    fastest,
     price,
     rank,
 )
@@ -78,6 +78,8 @@ from proposals.proposer.words import memory_of, said
 
 #: Sets of flags tried at a time, those that gained most.
 MOST_SETS = 3
+#: Candidates that are ranked by what may go wrong besides their time: the fastest.
+LOOKED_AT = 4096
 
 
 class Pricer:
@@ -216,14 +218,13 @@ class Pricer:
         Every mesh is tried with at most two training keys at once, and the best meshes with every combination.
         """
         asked.check(self.config)
-        alone: tuple[Change, ...] = tuple(without_model(self.config, asked)) if self.missing else ()
-        if not asked.no_flags:
-            alone += tuple({"xla_flags": list(flags)} for flags, _ in self.offers[:MOST_SETS])
+        offers = () if asked.no_flags else self.offers[:MOST_SETS]
+        alone: tuple[Change, ...] = tuple({"xla_flags": list(flags)} for flags, _ in offers)
         changes = (*further_changes(self.config, asked), *alone)
         candidates, rejected = legal(self._space, self.config, changes, asked, known=self.evidence.memory)
-        first = self._priced(candidates)
+        first = self._priced(fastest(candidates, self.evidence, LOOKED_AT))
         assert isinstance(candidates.meshes, Space)
-        closer = candidates.meshes.take(shortlist(candidates, first.ranked))
+        closer = candidates.meshes.take(shortlist(first.candidates, first.ranked))
         together = (*further_changes(self.config, asked, len(CHANGE_KINDS)), *alone)
         best, _ = legal(closer, self.config, together, asked, listed=0, known=self.evidence.memory)
         return replace(

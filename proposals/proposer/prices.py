@@ -22,7 +22,6 @@ from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
 from history.effects import Effect
 from history.moves import ROLES
-from perfmodel.arrays import mapped
 from perfmodel.calibration import Prices
 from perfmodel.catalogue import load_catalogue
 from perfmodel.confidence import Confidence
@@ -39,8 +38,7 @@ Floats = npt.NDArray[np.float64]
 
 def price(c: Candidates, evidence: Evidence, effects: Sequence[Effect | None]) -> Prices:
     """Price every candidate under the evidence: one entry each.  effects: measured, of the flags of each change."""
-    calibration = evidence.calibration
-    assert calibration is not None
+    assert evidence.calibration is not None
     spreads = [
         transfer_spread(c.with_change(change), evidence)
         if effect is None
@@ -48,13 +46,22 @@ def price(c: Candidates, evidence: Evidence, effects: Sequence[Effect | None]) -
                    effect.sigma)
         for change, effect in zip(c.changes, effects, strict=True)
     ]  # fmt: skip
-    transfer = c.per_change(spreads) if any(spreads) else 0.0
-    prices: Prices = mapped(c.flat, calibration.price_workload(c.work, c.spread(c.mesh_doublings), transfer))
+    transfer = np.array(spreads)[c.change_of]
+    prices = evidence.calibration.price_workload(c.work_of(np.arange(len(c))), c.doublings(), transfer)
     if not any(effects):
         return prices
     ratios = np.array([effect.ratio if effect else 1.0 for effect in effects])[c.change_of]
     parts = {name: seconds * ratios for name, seconds in prices.parts_s.items()}
     return replace(prices, step_time_s=prices.step_time_s * ratios, speedup=prices.speedup / ratios, parts_s=parts)
+
+
+def fastest(c: Candidates, evidence: Evidence, count: int) -> Candidates:
+    """Return so many candidates of least time per token, and the current configuration."""
+    if len(c) <= count:
+        return c
+    assert evidence.calibration is not None
+    times = c.flat(evidence.calibration.step_time_s(c.work, c.spread(c.mesh_doublings))) / c.tokens_ratio
+    return c.take(np.union1d(np.argpartition(times, count)[:count], [c.baseline]))
 
 
 def gains(prices: Prices) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel import memory
+from perfmodel.arrays import picked
 from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance, missing_facts
 from perfmodel.legality import MemoryPosterior
 from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
@@ -65,15 +66,17 @@ class Candidates:
         """Values per mesh as an array that broadcasts against the workload's."""
         return per_mesh.reshape((-1,) + (1,) * (len(self.shape) - 1))
 
-    def per_change(self, values: Sequence[float]) -> Floats:
-        """Values per change as an array that broadcasts against the workload's."""
-        return np.asarray(values, dtype=np.float64).reshape((1,) * (len(self.shape) - 1) + (-1,))
-
     def with_change(self, change: Change) -> ExperimentConfig:
         """The current configuration with a change of training keys, on its own mesh."""
         known = {item.name for item in fields(Training)}
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in change.items() if name in known}
         return changed(replace(self.config, measured=None), values)
+
+    def work_of(self, rows: Ints) -> Workload:
+        """The candidates at these indices as a workload along one dimension."""
+        places: Any = np.unravel_index(self.at[rows], self.shape)
+        work: Workload = picked(self.work, places, self.shape)
+        return work
 
     def take(self, keep: npt.NDArray[Any]) -> Candidates:
         """The candidates at these indices, which must hold the baseline."""
@@ -133,10 +136,6 @@ class Candidates:
 
     def changes_kind(self, kind: str) -> Bools:
         return np.asarray(self.changed[:, CHANGE_KINDS.index(kind)] != 0)
-
-    def changes_work(self) -> Bools:
-        """Whether anything but schedule flags changes beside the mesh."""
-        return np.asarray((np.delete(self.changed, CHANGE_KINDS.index("xla_flags"), axis=1) != 0).any(axis=1))
 
     @cached_property
     def tokens_ratio(self) -> Floats:
