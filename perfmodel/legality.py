@@ -25,11 +25,23 @@ from perfmodel.workload import AxisSizes, Workload, chip_of, from_config, mesh_n
 
 Bools = npt.NDArray[np.bool_]
 
-#: Rules in the order in which they are reported.
-RULES = (
-    "chips", "axis_role", "topology", "batch", "sequence", "heads", "kv_heads", "d_ff", "experts", "layers", "devices",
-    "schedule", "memory",
-)  # fmt: skip
+#: Rules in the order in which they are reported, and how a table says that one is broken.
+IN_A_FEW_WORDS = {
+    "chips": "axis sizes do not multiply to the chip count",
+    "axis_role": "axis without a role",
+    "topology": "does not fit evenly onto the topology",
+    "batch": "batch does not divide",
+    "sequence": "sequence does not divide",
+    "heads": "heads do not divide",
+    "kv_heads": "KV heads do not divide",
+    "d_ff": "MLP width does not divide",
+    "experts": "experts do not divide",
+    "layers": "more stages than layers",
+    "devices": "nothing to share by the two devices of a chip",
+    "schedule": "stages without work or micro-batches",
+    "memory": "does not fit in memory",
+}
+RULES = tuple(IN_A_FEW_WORDS)
 
 
 @dataclass(frozen=True)

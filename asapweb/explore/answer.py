@@ -21,20 +21,6 @@ MISSING = {
     "training.global_batch": "Enter the global batch: FLOPs per step and activations depend on it.",
     "training.seq_len": "Enter the sequence length: tokens per step and activations depend on it.",
 }
-#: Rules of `perfmodel.legality` in a few words, for tables.
-RULES = {
-    "chips": "axis sizes do not multiply to the chip count",
-    "axis_role": "axis without a role",
-    "topology": "does not fit evenly onto the topology",
-    "batch": "batch does not divide",
-    "sequence": "sequence does not divide",
-    "heads": "heads do not divide",
-    "kv_heads": "KV heads do not divide",
-    "d_ff": "MLP width does not divide",
-    "experts": "experts do not divide",
-    "layers": "more stages than layers",
-    "memory": "does not fit in memory",
-}
 
 
 @dataclass(frozen=True)

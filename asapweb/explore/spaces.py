@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from experiments.lru_cache import LruCache
 from perfmodel import legality
-from perfmodel.config import ExperimentConfig, Mesh
+from perfmodel.config import ExperimentConfig
 from perfmodel.price import NOTHING, Evidence
 from perfmodel.search import PricedSpace, price_space
 from perfmodel.space import SearchBounds, build_space
@@ -43,15 +43,6 @@ class Meshes(PricedSpace):
     @property
     def rejected(self) -> int:
         return self.considered - len(self.ranked)
-
-    def index(self, mesh: Mesh) -> int | None:
-        """Index of a mesh in the space; None if its axes differ."""
-        sizes = dict(mesh.ici)
-        if set(sizes) != set(self.space.axes):
-            return None
-        wanted = np.array([sizes[axis] for axis in self.space.axes])
-        matches = np.flatnonzero((self.space.sizes == wanted).all(axis=1))
-        return int(matches[0]) if len(matches) else None
 
     def sizes(self, index: int) -> dict[str, int]:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}

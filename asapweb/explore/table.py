@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from django.core.paginator import Paginator
 
-from asapweb.explore.answer import RULES, flat
+from asapweb.explore.answer import flat
 from asapweb.explore.spaces import MEMORY_RULE, Meshes
 from asapweb.explore.state import State
 from experiments import bars
@@ -54,7 +54,7 @@ class Table:
 
 
 def table(state: State, meshes: Meshes) -> Table:
-    yours = meshes.index(state.config.mesh) if state.config is not None else None
+    yours = meshes.space.row_of(state.config.mesh) if state.config is not None else None
     page = Paginator(meshes.order(state.show, state.sort), ROWS).get_page(state.page)
     rows = _rows(state, meshes, [int(index) for index in page.object_list], yours)
     ranks = np.flatnonzero(meshes.ranked == (-1 if yours is None else yours))
@@ -63,7 +63,7 @@ def table(state: State, meshes: Meshes) -> Table:
         page=page,
         scale_s=max((row.step_s for row in rows), default=0.0),
         rank=int(ranks[0]) + 1 if len(ranks) else None,
-        by_rule=[(rule, RULES[rule], n) for rule, n in meshes.rejected_by_rule.items()],
+        by_rule=[(rule, legality.IN_A_FEW_WORDS[rule], n) for rule, n in meshes.rejected_by_rule.items()],
     )
 
 
@@ -84,7 +84,7 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -
                 slower=step / fastest_s if fastest_s else None,
                 memory_bytes=float(meshes.memory_bytes[index]),
                 terms=bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
-                rule=RULES[legality.RULES[broken]] if broken >= 0 else "",
+                rule=legality.IN_A_FEW_WORDS[legality.RULES[broken]] if broken >= 0 else "",
                 why=" ".join(violation.message for violation in made.violations) if broken >= 0 else "",
                 front=bool(meshes.front[index]),
                 yours=index == yours,
@@ -124,7 +124,7 @@ def plot(state: State, meshes: Meshes) -> dict[str, Any]:
         for rows, kind in kinds
         for i in rows
     ]
-    yours = meshes.index(state.config.mesh) if state.config is not None else None
+    yours = meshes.space.row_of(state.config.mesh) if state.config is not None else None
     return {
         "axes": list(meshes.space.axes),
         "roles": dict(meshes.space.config.mesh.axis_roles),

@@ -165,7 +165,7 @@ def _bars(answer: Answer | None, meshes: Meshes | None, base: Bar | None) -> lis
     bars = [bar for bar in (base, None if base and answer.is_measured else yours) if bar is not None]
     if meshes is not None and len(meshes.ranked):
         best = int(meshes.ranked[0])
-        if best != meshes.index(answer.config.mesh):
+        if best != meshes.space.row_of(answer.config.mesh):
             config = meshes.config(best)
             fastest = answers.bar("Fastest legal", config, predict(config, meshes.evidence))
             bars += [fastest] if fastest is not None else []
