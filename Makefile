@@ -45,6 +45,7 @@ accuracy: ## regenerate the accuracy pages: diagnoses, proposals, retrieval, fai
 	@$(PYTHON) -m evaluation.single_gpu
 	@$(PYTHON) -m evaluation.compiled_report
 	@$(PYTHON) -m evaluation.transfer
+	@$(PYTHON) -m evaluation.effects
 	@$(PYTHON) -m evaluation.real_profiles
 
 quality: ## answer the question set for grading (docs/dialogue.md); ARGS="QUESTIONS RUNS ANSWERS [--endpoint]"

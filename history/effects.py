@@ -85,7 +85,7 @@ class Effect:
         """Return the effect as speed-ups, and the numbers of the records behind it."""
         speedups = {"speedup": self.ratio, "low80": self.high80, "high80": self.low80, "measured": self.measured}
         numbers = {"trials": len(self.trials), "whole": self.whole, "stacks": self.stacks, "failed": len(self.failed)}
-        return {**{name: 1.0 / ratio for name, ratio in speedups.items()}, **numbers}
+        return {name: 1.0 / ratio for name, ratio in speedups.items()} | {name: float(n) for name, n in numbers.items()}
 
     @property
     def stacks(self) -> int:

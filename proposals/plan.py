@@ -187,6 +187,8 @@ class ProposalPlan:
     the closest similar change elsewhere.  flags: the measured effect of its flags (`history.effects`): expected
     `speedup` with low80 and high80, `measured` speed-up of the median trial, numbers of `trials`, of those of the
     `whole` set, of `stacks` and of runs that `failed`; empty where no flags change or nothing is known of them.
+    policies: by key of a policy that changes, the `measured` median speed-up of runs that changed it alone in the same
+    way, and numbers of `trials` and of runs that `failed`.
 
     A value in a sentence names a panel of the diagnosis, or its path from `proposal` or `plan`; several joined by ` + `
     are summed.
@@ -217,6 +219,7 @@ class ProposalPlan:
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     precedent_speedup: float | None = None
     flags: dict[str, float] = field(default_factory=dict)
+    policies: dict[str, dict[str, float]] = field(default_factory=dict)
     runs: float | None = None  # probability that it runs at all, which the confidence includes
 
     @property

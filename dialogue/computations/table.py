@@ -14,6 +14,7 @@ from pydantic import Field
 from agent.tools import Arguments, NoArguments, ToolError
 from perfmodel.workload import REMAT, SHARDING
 from proposals.agents.settings import axis_of
+from proposals.agents.tools.documented import FlagArguments
 from proposals.agents.tools.hardware import OtherHardware
 from proposals.agents.tools.known import OnChip, Other, Records
 from proposals.agents.tools.look import Look
@@ -180,6 +181,10 @@ TABLE = (
         "parallelism", "Which parallelism fits this run?", "run",
         NoArguments, _looks(found=SearchArguments(each_mesh=True)), ("rejected", "which_first"), "step",
         lambda bench, _, results: _each("price", results["found"].candidates, bench),
+    ),
+    Computation(
+        "flags", "Which XLA flags gain here?", "run",
+        NoArguments, _looks(found=FlagArguments(text="")), ("which_first", "verdict"),
     ),
     Computation(
         "sharding_or_input", "Is it sharding, or input and host?", "run",

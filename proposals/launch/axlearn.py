@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.config import ExperimentConfig
-from proposals.launch.file import Header, LaunchFile, NotExpressible, render, xla_flags
+from proposals.launch.file import Header, LaunchFile, NotExpressible, flags_variable, render, xla_flags
 from proposals.launch.placement import Placement, ToolAxes, place, tool_axes
 
 #: From least to most communication (MESH_AXIS_NAMES).
@@ -41,7 +41,8 @@ def _file(placed: Placement, header: Header) -> LaunchFile:
     flags = xla_flags(placed.config)
     if flags:
         notes.append(
-            "Export the XLA flags of XLA_FLAGS below before the trainer starts: AXLearn sets its own otherwise."
+            f"Export FLAGS below in {flags_variable(placed.chip.kind)} before the trainer starts: AXLearn sets its own "
+            "otherwise."
         )
     if training.precision not in ("bf16", "fp32"):
         notes.append(f"This file does not switch AXLearn's trainer to {training.precision}; it trains in bfloat16.")

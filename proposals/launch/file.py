@@ -115,6 +115,11 @@ def xla_flags(config: ExperimentConfig) -> tuple[str, ...]:
     return tuple(part if part.startswith("-") else f"--{part}" for part in words)
 
 
+def flags_variable(kind: str) -> str:
+    """Return the variable in which JAX programs on this kind of chip read flags of XLA."""
+    return "LIBTPU_INIT_ARGS" if kind == "tpu" else "XLA_FLAGS"
+
+
 def comment(lines: Iterable[str]) -> str:
     """Lines as a block of `#` comments, wrapped."""
     wrapped: list[str] = []

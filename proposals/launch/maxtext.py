@@ -18,7 +18,18 @@ from typing import Any
 
 from perfmodel.catalogue import load_catalogue
 from perfmodel.config import ExperimentConfig, ModelShape
-from proposals.launch.file import RUN_NOTE, Header, LaunchFile, NotExpressible, Required, Word, render, slug, xla_flags
+from proposals.launch.file import (
+    RUN_NOTE,
+    Header,
+    LaunchFile,
+    NotExpressible,
+    Required,
+    Word,
+    flags_variable,
+    render,
+    slug,
+    xla_flags,
+)
 from proposals.launch.placement import OPEN_REMAT, Placement, must_split, nvlink_domain, place, tool_axes
 
 DATA_FILE = Path(__file__).with_name("maxtext.toml")
@@ -84,7 +95,7 @@ def _script(
     tool = "MaxText" if is_run else "MaxText ahead-of-time check"
     return render(
         "maxtext.sh", about=[*header.lines(tool, _SOURCES), *notes, *([RUN_NOTE] if is_run else [])], program=program,
-        flags={**more, **flags}, variable="XLA_FLAGS" if flags.get("hardware") == "gpu" else "LIBTPU_INIT_ARGS",
+        flags={**more, **flags}, variable=flags_variable(str(flags.get("hardware", "tpu"))),
         xla_flags=xla_flags(config),
     )  # fmt: skip
 

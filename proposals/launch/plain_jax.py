@@ -9,7 +9,16 @@ from __future__ import annotations
 from math import prod
 
 from perfmodel.config import ExperimentConfig
-from proposals.launch.file import Header, LaunchFile, NotExpressible, comment, literal, render, xla_flags
+from proposals.launch.file import (
+    Header,
+    LaunchFile,
+    NotExpressible,
+    comment,
+    flags_variable,
+    literal,
+    render,
+    xla_flags,
+)
 from proposals.launch.placement import Placement, must_split, place
 from reference_step.sharded_arrays import GROUPS, Array, activation_arrays, far_names, fit, groups, weight_arrays
 
@@ -43,7 +52,7 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     training = config.training
     text = render(
         NAME, docstring=_docstring(header, notes), xla_flags=xla_flags(config), devices=placed.devices, split=split,
-        variable="LIBTPU_INIT_ARGS" if placed.chip.kind == "tpu" else "XLA_FLAGS", training=training,
+        variable=flags_variable(placed.chip.kind), training=training,
         across={far[axis]: size for axis, size in placed.mesh.dcn if axis in far}, inside=dict(placed.mesh.ici),
         micro_batches=placed.micro_batches, dtype=_DTYPES.get(training.precision, "bfloat16"),
         named=_NAMED.get(training.remat, ("",))[0], groups={name: axes[name] for name in GROUPS}, arrays=arrays,

@@ -43,12 +43,11 @@ def proposal_of(case: Case) -> ProposalPlan:
         risk = f" {case.warns.reason[0].upper()}{case.warns.reason[1:]}." if case.warns is not None else ""
         text = f"The risk: a very similar run failed.{risk}"
         citations += (replace(case.warning.citation(), supports=text),)
-    told = case.effect.trials[:MOST_TRIALS] if case.effect else ()
+    of_policies = [record for records in case.policies.values() for record in records[:1]]
+    trials = case.effect.trials[:MOST_TRIALS] if case.effect else ()
     known = {citation.key for citation in citations}
-    citations += tuple(
-        replace(citation_of(record), supports="Measured these flags, or some of them.")
-        for record in told if record.id not in known
-    )  # fmt: skip
+    told = [record for record in (*trials, *of_policies) if record.id not in known]
+    citations += tuple(replace(citation_of(record), supports="A measured part of this change.") for record in told)
     ratio = case.precedent.time_ratio if case.precedent is not None else None
     return ProposalPlan(
         rank=case.rank,
@@ -73,6 +72,7 @@ def proposal_of(case: Case) -> ProposalPlan:
         parts=case.parts,
         precedent_speedup=1 / ratio if ratio else None,
         flags=case.effect.summary if case.effect else {},
+        policies=case.policy_effects,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
 from history.effects import Effect
 from history.moves import RECOMPUTES
+from history.record import Record
 from history.similarity import Alike
 from perfmodel.confidence import claimed
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, doublings, doublings_moved, micro_batches
@@ -62,6 +64,7 @@ class Case:
     doubts: on whether the price is of this run at all.
     disputed: elements on whose gain the measurement and the model alone disagree (`detail.disputed`).  parts:
     the step by part, before and after (`detail.parts`).  effect: measured, of the flags that change.
+    policies: records that changed one policy alone in the same way, by its key.
     """
 
     rank: int
@@ -90,6 +93,18 @@ class Case:
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     effect: Effect | None = None
+    policies: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def policy_effects(self) -> dict[str, dict[str, float]]:
+        """Return the median measured speed-up of each policy's change alone, and numbers of timed and failed runs."""
+        effects = {}
+        for key, records in self.policies.items():
+            speedups = [record.speedup for record in records if record.speedup]
+            measured = {"measured": median(speedups)} if speedups else {}
+            numbers = {"trials": len(speedups), "failed": len(records) - len(speedups)}
+            effects[key] = {**measured, **{name: float(number) for name, number in numbers.items()}}
+        return effects
 
     @cached_property
     def proposed(self) -> ExperimentConfig:

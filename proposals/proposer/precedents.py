@@ -9,7 +9,7 @@ make neither order nor confidence better (`evaluation.transfer`)."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot, log, log2
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from history import moves
-from history.case import MOST_TELLING, Case, cases_of
+from history.case import MOST_TELLING, Case, cases_of, hardware_kind
 from history.labels import BOUND, situation_likeness, vector
 from history.moves import KEYS, RECOMPUTES, ROLES, role_sizes
 from history.record import Record, Side
@@ -147,6 +147,17 @@ def closest_precedents(
     if failed is None and warned is not None and (warned.case.mechanism is None or ours.mechanism is None):
         failed = (warned, None)
     return gain, failed
+
+
+def policy_trials(told: Iterable[Precedent], key: str, was: str, becomes: str, chip: str) -> list[Record]:
+    """Return the records that changed one policy alone as a proposal would, on chips of this kind, timed ones first."""
+    same = [
+        record for record in (item.record for item in told)
+        if record.changes == (key,) and hardware_kind(record.chip) == hardware_kind(chip)
+        and (record.before.training.get(key), record.after.training.get(key)) == (was, becomes)
+        and (record.speedup or record.failure)
+    ]  # fmt: skip
+    return sorted(same, key=lambda record: (not record.speedup, record.chip != chip))
 
 
 def sizes_by_role(mesh: Mesh) -> dict[str, int]:

@@ -21,6 +21,8 @@ from experiments.sentences import Sentence
 from experiments.step_profile import PROFILE, StepProfile
 from formatting import listed
 from history.effects import Effect, Effects, Situation
+from history.moves import SETTINGS as POLICIES
+from history.record import Record
 from perfmodel.confidence import Confidence, shipped
 from perfmodel.config import (
     ConfigError,
@@ -60,6 +62,7 @@ from proposals.proposer.precedents import (
     Precedent,
     case_of_change,
     closest_precedents,
+    policy_trials,
     published,
     situation,
     sizes_by_role,
@@ -334,6 +337,7 @@ class Pricer:
             parts=detail.parts(priced, index) if priced.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence),
             effect=self.effect_of(changes),
+            policies={key: found for key in POLICIES if key in changes and (found := self._policy(key, changes[key]))},
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(
@@ -341,6 +345,11 @@ class Pricer:
             memory_headroom_bytes=used.headroom if used else None,
             communication=detail.communication(priced, index),
         )
+
+    def _policy(self, key: str, becomes: str) -> list[Record]:
+        """Return the records that changed this policy alone from what the run has."""
+        told = () if self.observed.stand_in else self.precedents
+        return policy_trials(told, key, getattr(self.config.training, key), becomes, self.config.hardware.chip)
 
     def _around(self, of: Candidate) -> tuple[list[detail.NeighbourStep], PricedCandidates]:
         """The neighbours of a configuration, and beside each other the current one, this one and these, priced."""

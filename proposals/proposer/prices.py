@@ -170,6 +170,8 @@ def rank(
     said = _precedents(c, library)
     gain, sigma = drawn(gains(prices), prices.sigma, said.measured, said.spread)
     runs = _heads(c) * c.probability_fits * said.runs
+    if c.posterior.ran:  # flags alone leave memory and mesh as they ran
+        runs = np.where(c.changes_kind("xla_flags") & ~c.changes_work() & (c.mesh_of == c.home), 1.0, runs)
     faster = runs * confidence.probability(gain, sigma)
     worth = utility(c, gain - sigma**2 / 2.0, runs, weights or shipped_weights())
     return Ranked(gain, sigma, runs, faster, worth, said, confidence)

@@ -167,6 +167,17 @@ def reasoning(case: Case, of: Words) -> Iterator[Sentence | str]:
         }
         yield from said("Move", {**of, **move})
     yield from said("Change", of)
+    for key, row in case.policy_effects.items():
+        names = {"policy_measured": "speedup", "policy_trials": "count", "policy_failed": "count"}
+        values = {
+            name: Value(
+                f"{key} alone: {name.removeprefix('policy_')}", row.get(name.removeprefix("policy_")), unit, "measured",
+                field=f"proposal.policies.{key}.{name.removeprefix('policy_')}",
+            )
+            for name, unit in names.items()
+        }  # fmt: skip
+        step = f"`{getattr(case.config.training, key)}` → `{case.changes[key]}`"
+        yield from said("Policy", {**of, **values, "policy": key.replace("_", " "), "policy_step": step})
 
 
 def expected_impact(case: Case, of: Words) -> Iterator[Sentence]:
@@ -396,6 +407,8 @@ def _flags(case: Case) -> dict[str, Any]:
     """Return what was measured of the flags that change."""
     ratios, numbers = ("speedup", "low80", "high80", "measured"), ("trials", "whole", "stacks", "failed")
     words: dict[str, Any] = {f"flags_{name}": 0.0 for name in (*ratios, *numbers)}
+    new = set(case.changes.get("xla_flags", ())) - set(case.config.training.xla_flags)
+    words["flags_new"] = counted(len(new), "XLA flag")
     if case.effect is not None:
         words |= {
             f"flags_{name}": Value(

@@ -80,6 +80,7 @@ def test_sentences_compare_and_print_facts_that_are_there() -> None:
     plan = bench.propose()
     there = set(worded(case_of(bench, plan, plan.proposals[0])))
     there |= {"role", "direction", "Name", "go", "step", "element", "seen", "alone"}  # of a move, of a dispute
+    there |= {"policy", *(f"policy_{name}" for name in ("step", "measured", "trials", "failed"))}
     # Printed only where `known` has their subject.
     there |= {f"{of}_{what}" for of in ("precedent", "warning") for what in ("title", "effect", "source")}
     for section, bullets in sections().items():

@@ -54,7 +54,7 @@ def flags(bench: Workbench, asked: FlagArguments) -> Result:
 
 def program(bench: Workbench) -> str:
     """Return the program of the run: `xla`, `pytorch` or `megatron`; empty if nothing says."""
-    if bench.profile.source_kind in XLA_PROFILES:
+    if bench.profile.source_kind in XLA_PROFILES or chip_of(bench.config.hardware).kind == "tpu":
         return "xla"
     framework = framework_of(bench.config)
     if framework:
