@@ -171,7 +171,8 @@ def rank(
     gain, sigma = drawn(gains(prices), prices.sigma, said.measured, said.spread)
     runs = _heads(c) * c.probability_fits * said.runs
     if c.posterior.ran:  # flags alone leave memory and mesh as they ran
-        runs = np.where(c.changes_kind("xla_flags") & ~c.changes_work() & (c.mesh_of == c.home), 1.0, runs)
+        alone = c.changes_kind("xla_flags") & ((c.changed != 0).sum(axis=1) == 1) & (c.mesh_of == c.home)
+        runs = np.where(alone, 1.0, runs)
     faster = runs * confidence.probability(gain, sigma)
     worth = utility(c, gain - sigma**2 / 2.0, runs, weights or shipped_weights())
     return Ranked(gain, sigma, runs, faster, worth, said, confidence)
