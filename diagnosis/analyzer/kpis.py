@@ -50,9 +50,13 @@ _REASONS = {
 
 
 def own_work_s(core: Core) -> float | None:
-    """Time per step a core works on its own: a core that waits in collectives for a slower one does not work."""
+    """Time per step until a core enters its collectives: its work, and what it waits for its own host or input.
+
+    A core that waits inside collectives for a slower one does not work.
+    """
     if core.busy_s is not None and core.exposed_s is not None:
-        return core.busy_s - core.exposed_s
+        late = sum(core.breakdown_s.get(part, 0.0) for part in ("launch", "input"))
+        return core.busy_s - core.exposed_s + late
     parts = core.breakdown_s
     if "compute" not in parts:
         return None
@@ -61,12 +65,13 @@ def own_work_s(core: Core) -> float | None:
 
 
 def straggler_lag_s(cores: Sequence[Core]) -> tuple[float, Core, float] | None:
-    """(lag of the slowest behind the median, that core, median) in seconds of own work per step."""
+    """(lag of the slowest behind the median, that core, median) in seconds of own work per step; of two cores, behind
+    the other."""
     times = [(own, core) for core in cores if (own := own_work_s(core)) is not None]
     if len(times) < 2:
         return None
     slowest, core = max(times, key=lambda item: item[0])
-    middle = median(own for own, _ in times)
+    middle = median(own for own, _ in times) if len(times) > 2 else min(own for own, _ in times)
     return slowest - middle, core, middle
 
 

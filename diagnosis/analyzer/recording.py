@@ -25,6 +25,11 @@ _SERVES = re.compile(
     r"reshape_and_cache|paged_?(attention|kv)|kv_?cache|append_paged|mla_decode|ExecutionContext::(execute|enqueue)",
     re.IGNORECASE,
 )
+#: Attention of a request's next token, and of its whole prompt.
+_DECODES = re.compile(r"decode|splitkv|paged_attention_(v[12]|ll4mi|2d)|mmha|masked_multihead", re.IGNORECASE)
+_PREFILLS = re.compile(r"prefill|context_attention|fmha_v2|flash_fwd(?!_splitkv)", re.IGNORECASE)
+#: Share of either from which a recording is of it alone.
+NEARLY_ALONE = 0.95
 #: Kernels of PyTorch; of a backward pass or an optimizer, where no framework op is recorded that tells the pass.
 _PYTORCH = re.compile(r"elementwise_kernel|at::native")
 _TRAINS = re.compile(
@@ -151,7 +156,12 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return UNDECIDED, ""
     served = (found for op in ops if (found := _SERVES.search(op.op.name) or _SERVES.search(op.path)))
     if found := next(served, None):
-        return "inference", f"only a serving engine runs {found[0]}"
+        attention = [op for op in ops if op.family == "attention kernel"]
+        decoded, filled = (total_share(op for op in attention if which.search(op.op.name))
+                           for which in (_DECODES, _PREFILLS))  # fmt: skip
+        part = max(decoded, filled) / (decoded + filled) if decoded + filled else 0.0
+        kind = "inference" if part < NEARLY_ALONE else "decode" if decoded > filled else "prefill"
+        return kind, f"only a serving engine runs {found[0]}"
     named = profile.source_kind in (*XLA_PROFILES, "kineto") and any(op.op.op_name for op in ops)
     # Nsight Systems has kernels alone: PyTorch names those of a backward pass and of an optimizer.
     if profile.source_kind == "nsight" and (profile.steps or "host ops" in recorded.has):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import formatting
-from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
+from experiments.ingest.cut_steps import whole_steps
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_documents import NothingKnown, load, pieces
 from experiments.ingest.json_kpis import ABSENT, first_time, read_kpis
@@ -163,7 +163,7 @@ def _step_times(parts: Sequence[Piece], computed: dict[str, str]) -> tuple[tuple
         beside = f"; its {formatting.plain(mean, 's')} include truncated steps" if mean and cut else ""
         computed["step_time"] = f"mean of the {len(steps)} whole steps of XProf's {source}{beside}"
         times = step_times([step.time_s for step in steps])
-    return tuple(steps), times, [*cut, *notes_on_long_steps(steps)]
+    return tuple(steps), times, cut
 
 
 def _listed_steps(parts: Sequence[Piece]) -> tuple[list[Step], str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import formatting
 from experiments.ingest.convert import Tables
-from experiments.ingest.cut_steps import notes_on_long_steps, whole_steps
+from experiments.ingest.cut_steps import whole_steps
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.kernel_ops import ENOUGH, Kernels, named_ops, shortened, with_collectives_named
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
@@ -134,8 +134,6 @@ def read(
     said = [*notes, *kernel_notes, *step_notes]
     if program:
         said.append(Note("warning", ESTIMATED.format(count=len(steps), program=program)))
-    else:
-        said += notes_on_long_steps(steps)
     if peaks.note:
         said.append(Note("info", peaks.note))
     said += [*notes_on_roof(ops), *notes_on_utilization(kpis.values)]

@@ -228,4 +228,4 @@ def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tu
     times = (steps.ends - steps.starts) * 1e-12
     work = events.cover(running).within(steps.starts, steps.ends) * 1e-12
     places = cut_off(times.tolist(), work.tolist(), counts.tolist())
-    return steps.without(places), tuple((steps.numbers[i], float(times[i]), i == 0) for i in places)
+    return steps.without(places), tuple((steps.numbers[i], float(times[i]), 2 * i < len(times)) for i in places)

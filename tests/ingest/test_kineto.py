@@ -398,6 +398,7 @@ def test_what_kineto_writes_beyond_json_is_read(tmp_path: Path) -> None:
     text = json.dumps(training().document())
     text = text.replace('"stream": 20', '"est. achieved occupancy %": nan, "Addr": 18446744073709551615, "stream": 20')
     path = tmp_path / "trace.json"
+    text = text.replace('"schemaVersion"', '"Call stack": "torch\\profiler\\.py", "schemaVersion"')
     path.write_bytes(text.encode().replace(b"aten::add", b"aten::add\xff"))
     assert by_category(read_profile([path]), "all-reduce").occurrences == 3
 

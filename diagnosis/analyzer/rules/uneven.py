@@ -23,8 +23,8 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     if not step or not lag or not WORTH_SAYING <= lag[0] / step <= 1.0:
         return
     behind, core, middle = lag
-    late = evidence(f"lag of {core.name}", behind, "s", "measured", "slowest − median busy time per step", _POD)
-    usual = evidence("median busy time per step", middle, "s", "measured", "", _POD)
+    late = evidence(f"lag of {core.name}", behind, "s", "measured", "slowest − median own time per step", _POD)
+    usual = evidence("median own time per step", middle, "s", "measured", "", _POD)
     part = share_of("lag of the step", behind / step, "lag ÷ step time", source=_POD)
     cores = count_of("cores compared", len(facts.profile.cores), _POD)
     without = evidence("step without this lag", step - behind, "s", "computed", "step time − lag", _POD)
@@ -37,8 +37,9 @@ def stragglers(facts: Facts) -> Iterator[Claim]:
     yield claim(
         facts, "stragglers", "Straggling core" if together is None else "Straggling host",
         say(
-            "Of {} cores, {}{} is busy {} per step longer than the median of {}; the others wait for it in "
-            "collectives, {} of the step. Without it a step would take {}.{}",
+            "Of {} cores, {}{} enters its collectives {} per step later than the median of {} (its work, and what it "
+            "waits for host and input); the others wait for it there, {} of the step. Without it a step would take "
+            "{}.{}",
             cores, core.name, where, late, usual, part, without, more),
         "Look at that host first (thermal throttling, another process, a failing link); if the same core is slow in "
         "every run, replace the host; if it varies, look for uneven work (sequence packing, experts, pipeline "

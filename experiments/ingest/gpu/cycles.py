@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.marks import Steps
@@ -65,43 +64,31 @@ def _steps(marked: Sequence[Steps], shifts: Sequence[int]) -> Steps:
     )
 
 
+#: Columns in which times, and places in the lists of a cycle, go on from cycle to cycle.
+_TIMES, _PLACES = ("starts", "ends", "launched", "issued"), {"kind": "kinds", "ranks": "rank_groups"}
+
+
 def _device(traces: Sequence[DeviceTrace], shifts: Sequence[int]) -> DeviceTrace:
-    def column(name: str, offsets: Sequence[int] | NDArray[np.int64], none: int = UNKNOWN) -> NDArray[Any]:
-        columns = [getattr(trace, name) for trace in traces]
-        return np.concatenate([np.where(values == none, none, values + offset)
-                               for values, offset in zip(columns, offsets, strict=True)])  # fmt: skip
-
-    def firsts(listed: str) -> NDArray[np.int64]:
-        """Return where the list of each cycle begins, when all stand one after the other."""
-        return np.cumsum([0, *(len(getattr(trace, listed)) for trace in traces[:-1])])
-
-    same = [0] * len(traces)
-    causes = {cause for trace in traces for cause in trace.host_waits}
-    waits = {
-        cause: np.concatenate(
-            [
-                trace.host_waits[cause] + shift
-                for trace, shift in zip(traces, shifts, strict=True)
-                if cause in trace.host_waits
-            ]
-        )
-        for cause in causes
-    }
+    """Return one trace: each column's values one after the other, UNKNOWN and −1 as they are."""
+    columns: dict[str, Any] = {}
+    for field in fields(DeviceTrace):
+        values = [getattr(trace, field.name) for trace in traces]
+        if isinstance(values[0], list):
+            columns[field.name] = [item for each in values for item in each]
+        elif isinstance(values[0], np.ndarray):
+            offsets: Sequence[int] = shifts if field.name in _TIMES else [0] * len(traces)
+            if (listed := _PLACES.get(field.name)) is not None:
+                offsets = np.cumsum([0, *(len(getattr(trace, listed)) for trace in traces[:-1])]).tolist()
+            columns[field.name] = np.concatenate(
+                [np.where((each == UNKNOWN) | (each == -1), each, each + offset) if offset else each
+                 for each, offset in zip(values, offsets, strict=True)]
+            )  # fmt: skip
+    waits = [(cause, times + shift) for trace, shift in zip(traces, shifts, strict=True)
+             for cause, times in trace.host_waits.items()]  # fmt: skip
     return replace(
         traces[0],
-        kinds=[kind for trace in traces for kind in trace.kinds],
-        kind=column("kind", firsts("kinds"), -1),
-        starts=column("starts", shifts),
-        ends=column("ends", shifts),
-        launched=column("launched", shifts),
-        issued=column("issued", shifts),
-        flops=column("flops", same),
-        moved_bytes=column("moved_bytes", same),
-        blocks=column("blocks", same),
-        ranks=column("ranks", firsts("rank_groups"), -1),
-        streams=column("streams", same),
-        rank_groups=[group for trace in traces for group in trace.rank_groups],
+        **columns,
         steps=_steps([trace.steps for trace in traces], shifts),
-        host_waits=waits,
+        host_waits={cause: np.concatenate([times for of, times in waits if of == cause]) for cause in dict(waits)},
         memory_peak_bytes=max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
     )

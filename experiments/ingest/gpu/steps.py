@@ -13,6 +13,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.ingest.cut_steps import warm_up
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.intervals import Ps
@@ -22,7 +23,6 @@ from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, REPEATED, SESSI
 LEAST_OPS = 0.5
 _CLIPPED = "work launched before the recording began runs in it"
 _COLD = "the recording begins with it, and it takes more than twice as long as the later ones (warm-up, compilation)"
-COLD = 2
 #: A sequence of kernels that repeats so often, takes this long and is this share of all kernels is a step.
 SEVERAL, LEAST_STEP_PS, LEAST_COVERED = 3, 1_000_000_000, 0.5
 #: Where all kernels of the sequence are in ranges of one name like this, it is a part of a step.
@@ -79,11 +79,9 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0] - starts[0]))
     whole[0] &= not clipped
     times = ends - starts
-    # Compilation and warm-up at the head: every step until the first that is as fast as the later half.
-    later = times[whole][len(times[whole]) // 2 :]
-    tells = len(later) and len(times) > 2 and marked.how != ENGINE  # whose iterations differ
-    warm = np.flatnonzero(times <= COLD * np.median(later)) if tells else np.zeros(1, np.int64)
-    cold = np.arange(len(times)) < warm[0]
+    kept = np.flatnonzero(whole)
+    warms = warm_up(times[whole].tolist()) if marked.how != ENGINE else 0  # whose iterations differ
+    cold = np.isin(np.arange(len(times)), kept[:warms])
     whole &= ~cold
     if not whole.any():
         return NO_STEPS, ["No device activity was launched in any of the marked steps."]

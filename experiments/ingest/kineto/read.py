@@ -39,12 +39,13 @@ def read(path: Path, name: str) -> TraceFile:
             collected.add(events(path, name, cleaned=True), groups)
         except IngestError as error:
             damage = error
-    if damage or not collected.events:
+    if not collected.events:
         with path.open("rb") as source:
             if other := named_format(name, source.read(HEAD_BYTES)):
                 raise IngestError(*other, name)
-        if damage:
-            raise damage
+    if damage:
+        raise damage
+    if not collected.events:
         if collected.foreign:
             what = f"{name} is a trace of another tool: its events ({collected.foreign}) are no ops, kernels or steps."
             raise IngestError(what, WHAT_IS_ACCEPTED, name)

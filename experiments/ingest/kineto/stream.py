@@ -1,8 +1,8 @@
 """A trace's JSON as a stream of events, and the other fields.
 
 Traces of a rank reach gigabytes, so events are parsed one by one and never held.  Kineto has written things that are no
-JSON: `nan` and `inf` as numbers, bytes that are no UTF-8 in names of kernels and processes, integers beyond 64 bits;
-they are read as null and as replacement characters.
+JSON: `nan` and `inf` as numbers, integers beyond 64 bits, bytes that are no UTF-8 in names of kernels and processes and
+bare backslashes in paths; they are read as null, as replacement characters and as backslashes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from experiments.ingest.errors import IngestError
 
 CHUNK_BYTES = 1 << 18
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|NaN|inf|Infinity|\d{20,})(?=\s*(?:[,}\]]|\Z))")
+_BACKSLASH = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 #: Fields other than the events, anywhere in the file.
 _KEYS = ("deviceProperties", "distributedInfo", "host_name", "baseTimeNanoseconds", "schemaVersion")
 _VALUE_BYTES = 16 << 20
@@ -41,14 +42,15 @@ class _Cleaned:
         while True:
             raw = self._source.read(CHUNK_BYTES)
             text = self._rest + self._decoder.decode(raw, final=not raw).encode()
-            if not raw:
-                self._rest = b""
-                return _NO_NUMBER.sub(rb"\1null", text)
-            cut = text.rfind(b",")
-            if cut > 0:
+            cut = text.rfind(b",") if raw else len(text)
+            if cut > 0 or not raw:
                 self._rest = text[cut:]
-                return _NO_NUMBER.sub(rb"\1null", text[:cut])
+                return _BACKSLASH.sub(_escaped, _NO_NUMBER.sub(rb"\1null", text[:cut]))
             self._rest = text
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return found[0] if len(found[0]) > 1 else b"\\\\"
 
 
 class NotStrict(Exception):
