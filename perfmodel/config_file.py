@@ -390,16 +390,20 @@ def read_training(config: ExperimentConfig, given: Mapping[str, Any]) -> Trainin
 def read_mesh(config: ExperimentConfig, given: Mapping[str, Any]) -> Mesh:
     """The mesh of {"ici": {axis: size}, "dcn": {…}} as the file's is read, with the configuration's roles and, without
     `dcn`, its sizes there.  Raises ConfigError naming the key."""
+    for key in given.keys() - {"ici", "dcn"}:
+        raise ConfigError(f"mesh.{key[:40]}", "is not known; a mesh has ici and dcn")
+    mesh = _read_mesh(given, config.mesh.axis_roles)
+    return replace(mesh, dcn=mesh.dcn or config.mesh.dcn, axis_roles=config.mesh.axis_roles)
+
+
+def _read_mesh(given: Mapping[str, Any], roles: Mapping[str, str]) -> Mesh:
     try:
         read = MeshFile.model_validate(given)
     except ValidationError as error:
         raise complaints(error, "mesh", MISSING)[0] from error
-    for key in given.keys() - {"ici", "dcn"}:
-        raise ConfigError(f"mesh.{key[:40]}", "is not known; a mesh has ici and dcn")
-    for wrong in _without_role(read, config.mesh.axis_roles):
+    for wrong in _without_role(read, roles):
         raise wrong
-    across = read.dcn or dict(config.mesh.dcn)
-    return Mesh(tuple(read.ici.items()), tuple(across.items()), config.mesh.axis_roles)
+    return _mesh(read, roles)
 
 
 def config_to_json(config: ExperimentConfig) -> dict[str, Any]:
@@ -431,24 +435,19 @@ def config_to_json(config: ExperimentConfig) -> dict[str, Any]:
 
 def parse_mesh_argument(text: str, axis_roles: Mapping[str, str] | None = None) -> Mesh:
     """Mesh of `data=8,seq=16,model=2`, DCN axes as `dcn.data=2`.  Raises ConfigError on the field `--mesh`."""
-    roles = dict(axis_roles or {})
     parts: dict[str, dict[str, int]] = {"ici": {}, "dcn": {}}
     for item in text.split(","):
-        match = re.fullmatch(r"\s*(?:(ici|dcn)\.)?([A-Za-z][A-Za-z0-9_\-]{0,63})\s*=\s*(\d{1,8})\s*", item)
+        match = re.fullmatch(r"\s*(?:(ici|dcn)\.)?([^.=]+?)\s*=\s*(\d{1,8})\s*", item)
         if match is None:
             raise ConfigError("--mesh", f"{shown(item)} is not axis=size; write data=8,seq=16,model=2")
-        part, axis, size = parts[match[1] or "ici"], match[2], int(match[3])
-        if axis in part:
-            raise ConfigError("--mesh", f"the axis {axis!r} is given twice")
-        if axis not in ROLES and axis not in roles:
-            raise ConfigError("--mesh", f"the axis {axis!r} has no known role{suggestion(axis, ROLES)}")
-        if size < 1:
-            raise ConfigError("--mesh", f"the axis {axis!r} has size {size}; give at least 1")
-        part[axis] = size
-    if not parts["ici"]:
-        raise ConfigError("--mesh", "names no axis inside the slice; write data=8,seq=16,model=2")
-    named = {axis: role for axis, role in roles.items() if axis in parts["ici"] or axis in parts["dcn"]}
-    return Mesh(tuple(parts["ici"].items()), tuple(parts["dcn"].items()), MappingProxyType(named))
+        part = parts[match[1] or "ici"]
+        if match[2] in part:
+            raise ConfigError("--mesh", f"the axis {match[2]!r} is given twice")
+        part[match[2]] = int(match[3])
+    try:
+        return _read_mesh(parts, axis_roles or {})
+    except ConfigError as error:
+        raise ConfigError("--mesh", str(error)) from error
 
 
 def with_mesh(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:

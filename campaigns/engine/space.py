@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import Floats, Ints, TrialCandidates, price
+from campaigns.engine.candidates import TrialCandidates, price
 from perfmodel import legality
 from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
 from perfmodel.efficiency import load_efficiencies
@@ -19,7 +19,7 @@ from perfmodel.terms import step_terms
 from proposals.constraints import Constraints
 from proposals.proposer.changes import further_changes
 from proposals.proposer.limits import rules_of
-from proposals.proposer.space import Candidates, all_with, enumerate_meshes
+from proposals.proposer.space import all_with, enumerate_meshes
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
 MOST_CANDIDATES = 4096
@@ -65,29 +65,19 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     counts = np.bincount(first + 1, minlength=1 + len(told))[1:]
     held_back = {rule.name: int(count) for rule, count in zip(told, counts, strict=True) if count}
     first[candidates.baseline] = -1
-    kept = _different(candidates, np.flatnonzero(first < 0), per_step)
-    kept = kept[np.argsort(per_step[kept], kind="stable")][:MOST_CANDIDATES]
-    kept = np.union1d(kept, [candidates.baseline])
-    configs = tuple(replace(candidates.configured(int(i)), measured=None) for i in kept)
+    rows = np.flatnonzero(first < 0)
+    rows = np.union1d(rows[np.argsort(per_step[rows], kind="stable")][:MOST_CANDIDATES], [candidates.baseline])
+    # Of those that are the same run the current configuration stays, else the one that changes least.
+    moved = np.abs(candidates.changed).sum(axis=1) + candidates.doublings()
+    moved[candidates.baseline] = -1.0
+    by_key: dict[str, tuple[int, ExperimentConfig]] = {}
+    for row in rows[np.argsort(moved[rows], kind="stable")].tolist():
+        one = replace(candidates.configured(row), measured=None)
+        by_key.setdefault(key_of(one), (row, one))
+    listed = sorted(by_key.values(), key=lambda item: item[0])
+    kept, configs = np.array([row for row, _ in listed]), tuple(one for _, one in listed)
     priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept], efficiencies)
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
-
-
-def _different(c: Candidates, rows: Ints, per_step: Floats) -> Ints:
-    """One of those that are the same to the chips: inside a slice `data` and `fsdp` are one axis, and sharding weights
-    over an axis of size 1 changes nothing.  The current configuration is kept, else the one that changes least."""
-    mesh = c.config.mesh
-    moved = np.abs(c.changed).sum(axis=1) + c.doublings()
-    moved[c.baseline] = -1.0
-    rows = rows[np.argsort(moved[rows], kind="stable")]
-    sizes: dict[tuple[str, str], Floats] = {}
-    for column, (place, axis) in enumerate(c.columns):
-        role = mesh.role(axis)
-        same = (place, "data" if place == "ici" and role == "fsdp" else role)
-        sizes[same] = sizes.get(same, 1.0) * c.sizes[c.mesh_of[rows], column]
-    numbers = [np.round(np.log(value[rows]), 9) for value in (per_step, c.used.total)]
-    _, first = np.unique(np.column_stack([*sizes.values(), *numbers]), axis=0, return_index=True)
-    return np.asarray(rows[first])
 
 
 def key_of(config: ExperimentConfig) -> str:
