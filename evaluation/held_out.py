@@ -128,7 +128,8 @@ def naive_error(p: Problem, train: npt.NDArray[np.bool_]) -> Floats:
     """log(estimate / measured) of one share of peak per chip, precision and dense or mixture, the median of the rows in
     `train`; where a cell is empty, of the precision, then of the kind of chip."""
     peak = np.array([row.chip.peak(row.precision) for row in p.rows])
-    ideal = np.broadcast_to(p.terms.model_flops_per_chip, peak.shape) / peak
+    flops = p.terms.tokens_per_chip * p.terms.work.model.model_flops
+    ideal = np.broadcast_to(flops, peak.shape) / peak
     share = np.log(ideal / p.measured_s)
     cells = [(row.mixture, row.precision, row.chip.name) for row in p.rows]
     medians: dict[tuple[object, ...], float] = {}

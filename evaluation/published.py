@@ -19,7 +19,7 @@ from perfmodel.catalogue import UnknownModelError, architecture, get_model
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, Mesh, ModelShape
 from perfmodel.config_file import config_to_json, parse_config
-from perfmodel.memory import fits_so_far, parameters_only
+from perfmodel.memory import before_activations
 
 RUNS_FILE = Path(__file__).parent / "data" / "published" / "published_runs.json"
 
@@ -113,7 +113,7 @@ def map_row(row: Mapping[str, Any]) -> PublishedRun:
             raise UnmappedError(f"{key} is not published")
     config, warnings = parse_config(data)
     assert not warnings, warnings
-    if fits_so_far(parameters_only(config)) is False:
+    if before_activations(config)[1] is False:
         raise UnmappedError(
             "weights, gradients and optimizer state alone exceed the chip's memory on the published mesh"
         )

@@ -56,7 +56,8 @@ def features(group: Group) -> Floats:
 def naive_s(groups: Sequence[Group]) -> list[Floats]:
     """One share of peak per chip and precision: the median of the runs of other folds."""
     folds = fold_of(groups)
-    ideal = [np.asarray(step_terms(group.work).model_flops_per_chip / group.work.chip.peak) for group in groups]
+    terms = [step_terms(group.work) for group in groups]
+    ideal = [np.asarray(t.tokens_per_chip * t.work.model.model_flops / t.work.chip.peak) for t in terms]
     ideal = [np.broadcast_to(each, len(group)) for each, group in zip(ideal, groups, strict=True)]
     predicted = []
     for group, own in zip(groups, ideal, strict=True):

@@ -100,14 +100,9 @@ def _with_layers(
 
 def _work_ratio(config: ExperimentConfig, observation: Observation, efficiencies: Efficiencies) -> float:
     """Measured work over modelled: by executed FLOPs where they were measured, else by the time they take."""
-    workload = from_config(config)
-    terms = step_terms(workload)
+    terms = step_terms(from_config(config))
     if observation.flops:
-        forward = terms.dense_forward_s + terms.experts_forward_s + terms.scores_forward_s
-        executed = terms.dense_s + terms.experts_s + terms.scores_s + terms.head_s
-        if config.training.remat in ("full", "offload"):
-            executed = executed + forward
-        return observation.flops / float((executed * workload.chip.peak).reshape(-1)[0])
+        return observation.flops / terms.executed_flops(float(config.training.remat in ("full", "offload")))
     parts = combine(terms, efficiencies).parts_s
     # Products that wait for their weights take longer than their arithmetic; how much longer is not known here.
     arithmetic = observation.work_s - observation.parts_s.get("hbm:weights", 0.0)

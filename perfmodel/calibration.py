@@ -441,12 +441,8 @@ class Calibration:
         if not self._divided or seen.coverage < LEAST_LISTED:
             return None
         if seen.flops:
-            # Compilers often do not count attention kernels; nor is it sure what is recomputed.
-            chip = terms.work.chip
-            least = (terms.dense_s + terms.experts_s) * chip.peak + terms.head_s * chip.peak_bf16
-            most = least + (terms.dense_forward_s + terms.experts_forward_s) * chip.peak
-            most = most + (terms.scores_s + terms.scores_forward_s) * chip.peak_bf16
-            ends = [float(flops.reshape(-1)[0]) for flops in (least, most)]
+            # Attention kernels may not be counted, and it is not sure what is recomputed.
+            ends = terms.executed_flops(0.0, attention=False), terms.executed_flops(1.0)
             nearest = min(max(seen.flops, ends[0]), ends[1])
             if abs(np.log(seen.flops / nearest)) > DISAGREES:
                 return Disagreement("flops", seen.flops, nearest)

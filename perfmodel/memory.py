@@ -249,31 +249,14 @@ def _states(w: Workload, at: Stage, c: MemoryConstants) -> tuple[Floats, Floats,
     return params, optimizer, gradients, kept
 
 
-def fits_so_far(known: Mapping[str, float | None] | None) -> bool | None:
-    """False where the known parts alone exceed the capacity, else None: without activations nobody knows."""
-    if known is None:
-        return None
-    states = sum(known[name] or 0.0 for name in ("params", "optimizer", "gradients"))
-    return False if states > (known["capacity"] or 0.0) else None
-
-
-def parameters_only(config: ExperimentConfig) -> dict[str, float | None]:
-    """What is known without batch or sequence length; `activations` and `total` are None, the rest as in `per_chip`.
-
-    The model must be given.
-    """
-    groups = config.mesh.batch_shards
-    training = replace(config.training, global_batch=groups, seq_len=config.mesh.size("seq"), micro_batch=None)
-    w = from_config(replace(config, training=training))
-    params, optimizer, gradients, _ = _states(w, stage(w), fitted_constants())
-    return {
-        "params": float(params[0]),
-        "optimizer": float(optimizer[0]),
-        "gradients": float(gradients[0]),
-        "activations": None,
-        "total": None,
-        "capacity": float(w.chip.hbm_capacity_bytes[0]),
-    }
+def before_activations(config: ExperimentConfig) -> tuple[dict[str, float | None], bool | None]:
+    """Return what is known without batch or sequence length, `activations` and `total` None, the rest as in `per_chip`,
+    and False where that alone exceeds the capacity, else None.  The model must be given."""
+    training = replace(config.training, global_batch=config.mesh.batch_shards, seq_len=config.mesh.size("seq"))
+    used = per_chip(from_config(replace(config, training=replace(training, micro_batch=None))))
+    known = {name: float(value.reshape(-1)[0]) for name, value in used.parts().items()}
+    is_over = known["total"] - known["activations"] > known["capacity"]
+    return {**known, "activations": None, "total": None}, False if is_over else None
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,10 @@ def predict(config: ExperimentConfig, efficiencies: Efficiencies | EfficiencyTab
     check_products(config)
     missing = missing_facts(config)
     if config.model is None or missing:
-        known = memory.parameters_only(config) if config.model is not None else None
+        known, fits = memory.before_activations(config) if config.model is not None else (None, None)
         return Prediction(
             hbm_per_chip_bytes=known,
-            fits=memory.fits_so_far(known),
+            fits=fits,
             violations=legality.check(config),
             missing=missing,
         )

@@ -218,9 +218,16 @@ class Terms:
     bubble: Floats
     memory_share: Floats
     recomputed: Floats
-    model_flops_per_chip: Floats
     tokens_per_chip: Floats
     work: Workload
+
+    def executed_flops(self, again: float, attention: bool = True) -> float:
+        """Return the FLOPs that a chip executes of a single configuration.  again: how often the forward pass is
+        recomputed; attention: whether the kernels of attention count, which compilers often do not."""
+        chip = self.work.chip
+        flops = (self.dense_s + self.experts_s + again * (self.dense_forward_s + self.experts_forward_s)) * chip.peak
+        scores = self.scores_s + again * self.scores_forward_s if attention else 0.0
+        return float((flops + (self.head_s + scores) * chip.peak_bf16).reshape(-1)[0])
 
 
 def step_terms(w: Workload) -> Terms:
@@ -301,7 +308,6 @@ def step_terms(w: Workload) -> Terms:
         bubble=(stages - 1.0) / (virtual * micro),
         memory_share=np.where(train.stalls_when_full > 0, used.pressure, 0.0) if used is not None else np.zeros(1),
         recomputed=used.recomputed if used is not None else np.zeros(1),
-        model_flops_per_chip=tokens * model.model_flops / chip.chips,
         tokens_per_chip=tokens / chip.chips,
         work=w,
     )

@@ -185,11 +185,7 @@ def recomputes_nothing(config: ExperimentConfig, observed: Observation, diagnosi
     phases = {op.phase for op in diagnosis.ops}
     if "recompute" in phases or "backward" not in phases:
         return False
-    work = from_config(config)
-    terms = step_terms(work)
-    forward = terms.dense_forward_s + terms.experts_forward_s
-    least = (terms.dense_s + terms.experts_s + terms.head_s + 0.5 * forward) * work.chip.peak
-    return observed.flops < float(least.reshape(-1)[0])
+    return observed.flops < step_terms(from_config(config)).executed_flops(0.5, attention=False)
 
 
 def work_of(op: OpDiagnosis) -> str | None:
