@@ -50,4 +50,5 @@ def _probability_of_running(run: Run, batches: set[int]) -> list[float]:
     evidence = evidence_of(config, run.profile, observed, shipped())
     candidates = side_by_side(config, evidence.calibration.baseline, changes, evidence.memory)
     library = Library((), situation(config, diagnosis))
-    return list(rank(candidates, price(candidates, evidence, [None] * len(candidates.changes)), library, shipped()).runs[1:])
+    priced = price(candidates, evidence, [None] * len(candidates.changes))
+    return list(rank(candidates, priced, library, shipped()).runs[1:])
