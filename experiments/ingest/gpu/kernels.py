@@ -51,7 +51,7 @@ _PATTERNS = (
     (
         GEMM,
         re.compile(
-            r"(?<!fb)gemm|gemv|cutlass|nvjet|cublas|^bmm_|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|"
+            r"(?<!fb)gemm|gemv|cutlass|nvjet|cublas|^bmm_|\bCijk_|hipblaslt|xmma|s884|s1688|s16816|wgmma|splitK|matmul|matrix_mult|"
             r"\bdot_kernel|_mm_(?!.*elementwise)|^triton_tem_|grouped_?mm|marlin",
             re.I,
         ),

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,9 @@ from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_P
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark, trains
 from experiments.ingest.marks import NO_STEPS, Steps
+from experiments.ingest.nsight import rocm
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
+from experiments.ingest.nsight.rocm import THREAD_BITS, Range
 from experiments.ingest.steps import unix_span
 from experiments.ingest.values import text
 
@@ -32,7 +33,6 @@ WHY_NO_STEPS = (
     'The recording has no step markers. Put torch.cuda.nvtx.range_push(f"iteration {i}") and range_pop() around each '
     "training step and record again."
 )
-ROCPROF_ADVICE = "Upload a trace of the PyTorch profiler (prof.export_chrome_trace) or, for JAX, the *.xplane.pb file."
 NO_DEVICE = "The recording contains no GPU activity. Record with nsys profile --trace=cuda,nvtx."
 #: Kinds of copies; the last two move pages of unified memory (cudaMallocManaged) as they are touched.
 _COPIES = {
@@ -43,14 +43,8 @@ _COPIES = {
     11: "Page migration HtoD",
     12: "Page migration DtoH",
 }
-#: A thread id carries its process's in the upper bits.
-_THREAD_BITS = 24
 #: Correlation ids are counted per process.
 _CORRELATION_BITS = 40
-#: Ops in a queue of ROCm that wait or mark.
-_NO_WORK = re.compile(r"barrier|marker", re.I)
-#: (start, end, text, process and thread) of a range.
-_Range = tuple[Any, Any, str, Any]
 _OP_ID = re.compile(r", (?:op_id|seq|seq_ids?|input_op_ids|input_seq_ids) = ")
 _SEQUENCE = re.compile(r", seq = (\d{1,15})")
 _SIZES = re.compile(r", sizes = (\[.*\])")
@@ -69,10 +63,8 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
-        if "rocpd_op" in database.tables:
-            return _of_rpd(database, name)
         if any(table.startswith("rocpd_") for table in database.tables):
-            raise IngestError(f"{name} is a database of rocprofv3, which is not read.", ROCPROF_ADVICE, name)
+            return rocm.read(database, name, _ranges, _times)
         raise IngestError(
             f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
             EXPORT_AGAIN,
@@ -130,7 +122,7 @@ def _times(start: object, end: object) -> tuple[int, int] | None:
 def _correlation(process: object, correlation: object) -> int:
     if not isinstance(correlation, int) or correlation <= 0 or correlation >= 1 << _CORRELATION_BITS:
         return -1
-    number = (process >> _THREAD_BITS) & 0x7FFFFF if isinstance(process, int) else 0
+    number = (process >> THREAD_BITS) & 0x7FFFFF if isinstance(process, int) else 0
     return (number << _CORRELATION_BITS) | correlation
 
 
@@ -167,7 +159,7 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
             stream = stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1
             launch = _correlation(process, correlation)
             rows.add(what, *times, device, stream, launch, -1, names.of(called), -1, moved, blocks)
-            launched[device][process >> _THREAD_BITS if isinstance(process, int) else -1] += 1
+            launched[device][process >> THREAD_BITS if isinstance(process, int) else -1] += 1
     collected.events += len(rows)
     return {device: counts.most_common(1)[0][0] for device, counts in launched.items()}
 
@@ -188,41 +180,7 @@ def _launches(database: Database, collected: Collected) -> None:
             collected.launches.add(key, *times, collected.thread(("", str(thread))), works)
 
 
-def _of_rpd(database: Database, name: str) -> TraceFile:
-    """A database of rocmProfileData: ops of GPUs, calls of HIP and the ops that each launched, ranges of roctx."""
-    collected = Collected()
-    strings = {key: str(value) for key, value in database.rows("rocpd_string", ("id", "string"))}
-    wanted = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")
-    calls = {call: (pid << _THREAD_BITS | tid & (1 << _THREAD_BITS) - 1, start, end, strings.get(called, ""), words)
-             for call, pid, tid, start, end, called, words in database.rows("rocpd_api", wanted, needed=wanted)
-             if isinstance(pid, int) and isinstance(tid, int)}  # fmt: skip
-    launches = dict(database.rows("rocpd_api_ops", ("op_id", "api_id"), needed=("op_id", "api_id")))
-    processes: dict[int, int] = {}
-    for op, start, end, device, queue, described, kind in database.rows(
-        "rocpd_op", ("id", "start", "end", "gpuId", "queueId", "description_id", "opType_id"), needed=("start", "end")
-    ):
-        times, called = _times(start, end), strings.get(kind, "")
-        if times is None or not isinstance(op, int) or not isinstance(device, int) or _NO_WORK.search(called):
-            continue
-        what = COPY if "copy" in called.lower() else FILL if "fill" in called.lower() else KERNEL
-        called = called if what != KERNEL else strings.get(described) or called or "unnamed kernel"
-        stream = queue if isinstance(queue, int) else -1
-        collected.device.add(what, *times, device, stream, op, -1, collected.names.of(called), -1, -1, -1)
-        if call := calls.get(launches.get(op)):
-            processes[device] = call[0] >> _THREAD_BITS
-            if begun := _times(*call[1:3]):
-                collected.launches.add(op, *begun, collected.thread(("", str(call[0]))), 1)
-    ranges = ((start, end, strings.get(words, ""), thread) for thread, start, end, called, words in calls.values()
-              if called == "UserMarker")  # fmt: skip
-    marks = _ranges(ranges, collected)
-    devices = device_traces(collected, lambda device: DeviceFacts(
-        f"GPU {device}", "", "AMD GPU", steps=marks.get(processes.get(device, -1), NO_STEPS)))  # fmt: skip
-    why = "The database holds no op of a GPU (rocpd_op is empty). Trace the processes that launch the kernels."
-    return TraceFile(name, tuple(devices), recorder="rocmProfileData", why_no_device="" if devices else why,
-                     recorded=recorded(collected))  # fmt: skip
-
-
-def _nvtx(database: Database) -> Iterator[_Range]:
+def _nvtx(database: Database) -> Iterator[Range]:
     strings: dict[object, str] = {}
     if "textId" in database.columns("NVTX_EVENTS"):
         strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
@@ -232,7 +190,7 @@ def _nvtx(database: Database) -> Iterator[_Range]:
         yield start, end, words if isinstance(words, str) else strings.get(text_id, ""), thread
 
 
-def _ranges(ranges: Iterable[_Range], collected: Collected) -> dict[int, Steps]:
+def _ranges(ranges: Iterable[Range], collected: Collected) -> dict[int, Steps]:
     """Ranges of a program into the columns of their threads; the steps that each process marks."""
     marks: dict[int, Collected] = defaultdict(Collected)
     for start, end, called, thread in ranges:
@@ -243,7 +201,7 @@ def _ranges(ranges: Iterable[_Range], collected: Collected) -> dict[int, Steps]:
         is_op = bool(_FRAMEWORK.search(plain)) and not plain.startswith("FSDP::")
         collected.trains = collected.trains or trains(plain)
         if not is_op:
-            of_process = marks[thread >> _THREAD_BITS]
+            of_process = marks[thread >> THREAD_BITS]
             mark(of_process, plain, *times)
             of_process.marks["range"].append((of_process.names.of(plain), *times))
         if cause := host_wait(plain):
@@ -256,7 +214,7 @@ def _ranges(ranges: Iterable[_Range], collected: Collected) -> dict[int, Steps]:
     calls, steps = collected.launches, {}
     threads, starts, works = calls["thread"], calls["start"], calls["works"] > 0
     for process, of_process in marks.items():
-        own = [index for (_, thread), index in collected.thread_ids.items() if int(thread) >> _THREAD_BITS == process]
+        own = [index for (_, thread), index in collected.thread_ids.items() if int(thread) >> THREAD_BITS == process]
         steps[process] = host_steps(of_process, starts[works & np.isin(threads, own)])
     return steps
 
