@@ -38,6 +38,7 @@ KPIS: Mapping[str, tuple[str, str, bool | None]] = {
     "gpu_utilization": ("GPU utilisation", "share", None),
     "goodput": ("Goodput", "share", True),
     "peak_bytes": ("Peak memory per chip", "bytes", None),
+    "repeat_spread": ("Repeats differ by", "share", None),
     "dropped_assignments": ("Dropped expert assignments", "share", False),
     "mfu_convention": ("FLOPs convention", "", None),
 }

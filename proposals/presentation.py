@@ -145,6 +145,7 @@ class Card:
     range_bar: str = ""
     column: str = ""
     settings: list[Setting] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)  # that the run does not set
 
     @property
     def memory_bar(self) -> str:
@@ -278,15 +279,20 @@ def _settings(config: Mapping[str, Any], cards: Sequence[Card]) -> list[Setting]
     now |= {f"dcn.{axis}": str(size) for axis, size in (mesh.get("dcn") or {}).items()}
     changed = {name: before.removesuffix(" (default)") for card in cards for name, before, _ in card.changes}
     return [
-        Setting(name, before)
+        Setting(name, _in_column(name, before))
         for name, before in {**now, **changed}.items()
         if name in changed or before != "1"
     ]  # fmt: skip
 
 
 def _beside(now: Sequence[Setting], card: Card) -> list[Setting]:
-    after = {name: value for name, _, value in card.changes}
+    after = {name: _in_column(name, value) for name, _, value in card.changes}
     return [replace(one, after=after.get(one.name, "")) for one in now]
+
+
+def _in_column(name: str, value: str) -> str:
+    """Return a setting as a narrow column shows it: of flags their number."""
+    return f"{len(value.split())} set" if name == "xla_flags" and value.startswith("-") else value
 
 
 def _round_up(value: float) -> float:
@@ -354,6 +360,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
         steps=[OneStep(row, _query(row)) for row in data.sensitivity],
+        flags=[flag for flag in changed.get("xla_flags", ()) if flag not in (training.get("xla_flags") or ())],
     )
 
 

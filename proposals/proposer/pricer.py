@@ -337,7 +337,7 @@ class Pricer:
             parts=detail.parts(priced, index) if priced.timed else {},
             disputed=detail.disputed(self.config, mesh, changes, self.evidence),
             effect=self.effect_of(changes),
-            policies={key: found for key in POLICIES if key in changes and (found := self._policy(key, changes[key]))},
+            policies={key: self._policy(key, changes[key]) for key in POLICIES if key in changes},
         )
         used = case.predicted.hbm_per_chip_bytes
         return replace(
