@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from evaluation.report import wrapped
+from history import moves
 from history.effects import ANOTHER_DAY, REPEATS, Effect, Effects, Situation, Trial, trials_of
 from history.seeds import records
 
@@ -35,8 +36,7 @@ class Row:
     @property
     def noise(self) -> float:
         """Return what repeats of its stack differ by, on the same day or another."""
-        spread = self.trial.record.before.kpis.get("repeat_spread")
-        return (float(spread) if isinstance(spread, int | float) else REPEATS) + ANOTHER_DAY
+        return (moves.number(self.trial.record.before.kpis.get("repeat_spread")) or REPEATS) + ANOTHER_DAY
 
     @property
     def is_beyond_noise(self) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from history import moves
-from history.record import NO_CHANGE, Record
+from history.record import NO_CHANGE, Record, Side
 from perfmodel import known_flags
 
 Floats = npt.NDArray[np.float64]
@@ -133,12 +133,17 @@ def trials_of(records: Iterable[Record], chip: str) -> list[Trial]:
     """Return the records of a chip that changed flags alone and name those of both sides."""
     found = []
     for record in records:
-        flags = [side.training.get("xla_flags") for side in (record.before, record.after)]
-        if record.chip == chip and record.changes == ("xla_flags",) and None not in flags:
+        written = [_written(record, side) for side in (record.before, record.after)]
+        if record.chip == chip and record.changes == ("xla_flags",) and None not in written:
             ratio = -log(record.speedup) if record.speedup else 0.0
-            before, after = (settings(written, chip) for written in flags)
+            before, after = (settings(flags, chip) for flags in written)
             found.append(Trial(record, before, after, situation_of(record), ratio))
     return found
+
+
+def _written(record: Record, side: Side) -> object:
+    """Return a side's flags as written; None where it does not say.  What was measured here says all that it set."""
+    return side.training.get("xla_flags", [] if record.provenance == "measured" else None)
 
 
 class Effects:
@@ -210,7 +215,7 @@ class Effects:
         were compared with one baseline."""
         sides = [side for trial in self.trials for side in (trial.record.before, trial.record.after)]
         runs = np.array([f"{where.stack} {side.label}" for side, (_, where) in zip(sides, self._sides, strict=True)])
-        spread = np.array([float(side.kpis.get("repeat_spread") or REPEATS) for side in sides])
+        spread = np.array([moves.number(side.kpis.get("repeat_spread")) or REPEATS for side in sides])
         noise = _differences((runs[:, None] == runs[None, :]) * np.outer(spread, spread) / 2.0)
         own = OF_ANY_CHANGE**2 + ANOTHER_DAY**2 * np.eye(len(self.trials))
         return np.asarray(np.linalg.inv(_differences(_kernel(self._sides, self._sides)) + noise + own))
@@ -218,7 +223,8 @@ class Effects:
 
 def situation_of(record: Record) -> Situation:
     """Return the situation of a record, which changed nothing but flags."""
-    program = str(record.before.training.get("software") or record.source).replace(",", " ").split()[0].lower()
+    named = record.before.training.get("software") or ("" if record.provenance == "measured" else record.source)
+    program = next(iter(str(named).replace(",", " ").split()), "").lower()
     sizes = moves.role_sizes(record.before, fsdp_as_data=True)
     roles = frozenset(role for role, size in sizes.items() if size > 1)
     length = moves.number(record.before.training.get("seq_len"))
@@ -227,10 +233,18 @@ def situation_of(record: Record) -> Situation:
 
 def _with(flags: Sequence[str], record: Record) -> Iterator[str]:
     """Yield a run's flags with what a record set and without what it dropped, as they are written."""
-    before, after = (known_flags.flag_values(side.training["xla_flags"]) for side in (record.before, record.after))
+    before, after = (known_flags.flag_values(_written(record, side)) for side in (record.before, record.after))
     touched = {name for name in {**before, **after} if before.get(name) != after.get(name)}
-    for written, kept in ((flags, False), (record.after.training["xla_flags"], True)):
-        yield from (flag for flag in written if (flag.lstrip("-").partition("=")[0] in touched) == kept)
+    for written, kept in ((flags, False), (_written(record, record.after), True)):
+        yield from (flag for flag in _words(written) if (not touched.isdisjoint(known_flags.flag_values(flag))) == kept)
+
+
+def _words(written: object) -> list[str]:
+    """Return flags one by one, as they are written where that is a list of them."""
+    values = known_flags.flag_values(written)
+    given = written if isinstance(written, list | tuple) else ()
+    words = [word for item in given if isinstance(item, str) for word in item.split()]
+    return words if known_flags.flag_values(words) == values else [f"--{name}={values[name]}" for name in values]
 
 
 def _change(old: Settings, new: Settings) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """What trials of flags tell of a run: sign, size, and when nothing is said."""
 
+from dataclasses import replace
+
 import pytest
 
 from history.effects import Effects, Situation, settings
@@ -20,7 +22,7 @@ def flags_of(key: str, side: str = "after") -> list[str]:
     return list(getattr(SHIPPED[key], side).training["xla_flags"])
 
 
-def trial(key: str, ratio: float, before: list[str], after: list[str], stack: str = "a", seq_len: int = 8192) -> Record:
+def trial(key: str, ratio: float, before: object, after: object, stack: str = "a", seq_len: int = 8192) -> Record:
     mesh, shared = {"ici": {"fsdp": 8}, "dcn": {}}, {"seq_len": seq_len, "software": stack}
     sides = [Side(f"{key}{n}", mesh, {}, {**shared, "xla_flags": each}) for n, each in enumerate((before, after))]
     return Record(key, key, key, ("xla_flags",), *sides, outcome=outcome_of(1 / ratio), source="s", chip="v6e",
@@ -81,3 +83,23 @@ def test_older_names_of_collective_matmul_are_the_newer_ones() -> None:
     old = settings(["--xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000"], "v6e")
     modes = ("all_gather", "reduce_scatter")
     assert old == settings([f"--xla_tpu_{mode}_collective_matmul_mode=none" for mode in modes], "v6e")
+
+
+def test_own_measurements_say_all_that_they_set() -> None:
+    mine = [replace(trial(str(n), 0.95, [], ["--xla_f"]), provenance="measured") for n in range(2)]
+    bare = replace(mine[0].before, training={"seq_len": 8192})
+    mine = [replace(record, before=bare) for record in mine]
+    effects = Effects(mine, "v6e")
+    ((flags, effect),) = effects.offers(["--xla_g"], Situation("v6e", ("", ""), 8192.0, frozenset({"data"})))
+    assert flags == ("--xla_g", "--xla_f") and 0.95 < effect.ratio < 0.99
+    assert Effects([replace(record, provenance="published") for record in mine], "v6e").trials == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["--xla_a=true --xla_b=3", {"xla_a": True, "xla_b": 3}, ["--xla_a=true --xla_b=3"], [7, "--xla_a", {"xla_b": 3}]],
+)
+def test_sets_are_read_however_an_import_writes_them(written: object) -> None:
+    both = [trial(str(n), 0.9, [], written) for n in range(2)]
+    ((flags, _),) = Effects(both, "v6e").offers((), Situation("v6e", ("a", ""), 8192.0, frozenset({"data"})))
+    assert flags == ("--xla_a=true", "--xla_b=3")
