@@ -16,18 +16,9 @@ from proposals.plan import Communication, Neighbour
 from proposals.proposer.case import LADDER
 from proposals.proposer.changes import Change
 from proposals.proposer.limits import Rule, reason
+from proposals.proposer.observed import CARRIED, TRAFFIC
 from proposals.proposer.prices import PricedCandidates, axes_of_group, gains
 
-#: Traffic on the links of each group of axes.
-MOVES = {
-    "weights": "weights and gradients",
-    "expert_weights": "weights and gradients",
-    "replica": "weights and gradients",
-    "model": "activations",
-    "seq": "keys and values",
-    "expert": "tokens",
-    "pipeline": "activations between stages",
-}
 #: Smaller gains and losses, as a logarithm, are the model's rounding.
 DISPUTED = 0.01
 
@@ -46,7 +37,7 @@ def communication(priced: PricedCandidates, index: int) -> tuple[Communication, 
         group = name.partition(":")[2]
         if group:
             axes = dict.fromkeys(axis for mesh in meshes for axis in axes_of_group(group, c.config, mesh))
-            key = (tuple(axes), MOVES[group], False)
+            key = (tuple(axes), CARRIED[TRAFFIC[group]][0], False)
         elif name == "dcn":
             across = dict.fromkeys(axis for mesh in meshes for axis, size in mesh.dcn if size > 1)
             roles = {c.config.mesh.role(axis) for axis in across}
@@ -68,30 +59,22 @@ def parts(priced: PricedCandidates, index: int) -> dict[str, dict[str, float]]:
     move: an axis whose traffic changes its kind is two parts."""
     candidates, by_name = priced.candidates, dict[str, dict[str, float]]()
     for name, values in priced.prices.parts_s.items():
-        group = name.removeprefix("ici:") if name.startswith("ici:") else ""
-        row = by_name.setdefault(
-            _COMMUNICATION.get(group) or _PARTS.get(name, name.replace("_", " ")), {"before": 0.0, "after": 0.0}
-        )
+        kind = TRAFFIC.get(name.removeprefix("ici:")) if name.startswith("ici:") else None
+        words = CARRIED[kind][1] if kind else _PARTS.get(name, name.replace("_", " "))
+        row = by_name.setdefault(words, {"before": 0.0, "after": 0.0})
         row["before"] += float(values[candidates.baseline])
         row["after"] += float(values[index] / candidates.tokens_ratio[index])
     return by_name
 
 
-_COMMUNICATION = {
-    **dict.fromkeys(("weights", "expert_weights", "replica"), "weight and gradient communication"),
-    "model": "tensor-parallel communication",
-    "seq": "attention communication",
-    "expert": "expert communication",
-    "pipeline": "communication between stages",
-}
 _PARTS = {"hbm": "HBM", "dcn": "DCN communication", "ici": "communication"}
 
 
 def _moved_tensors(roles: set[str]) -> str:
-    words = [MOVES[role] for role in ("model", "seq", "expert", "pipeline") if role in roles]
-    if roles & {"data", "fsdp", "replica"} or not words:
-        words.insert(0, "weights and gradients")
-    return ", ".join(words)
+    kinds = [TRAFFIC[role] for role in ("model", "seq", "expert", "pipeline") if role in roles]
+    if roles & {"data", "fsdp", "replica"} or not kinds:
+        kinds.insert(0, "weights")
+    return ", ".join(CARRIED[kind][0] for kind in kinds)
 
 
 def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evidence) -> dict[str, dict[str, float]]:

@@ -35,6 +35,14 @@ TRAFFIC = {
     "weights": "weights", "expert_weights": "weights", "replica": "weights", "model": "tensor", "seq": "sequence",
     "expert": "expert", "pipeline": "pipeline",
 }  # fmt: skip
+#: What such traffic carries, and what the time of it is called.
+CARRIED = {
+    "weights": ("weights and gradients", "weight and gradient communication"),
+    "tensor": ("activations", "tensor-parallel communication"),
+    "sequence": ("keys and values", "attention communication"),
+    "expert": ("tokens", "expert communication"),
+    "pipeline": ("activations between stages", "communication between stages"),
+}
 
 NOTHING_MEASURED = (
     "The profile has neither a step time nor ops, so no proposals can be made; record more steps and retry."
