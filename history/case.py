@@ -79,7 +79,10 @@ def case_of(record: Record) -> Case:
 def cases_of(records: Sequence[Record], table: EfficiencyTable | None = None) -> list[Case]:
     """The same of many, priced together, which is quicker.  table: default the shipped efficiencies."""
     cases = [_case_of(record) for record in records]
-    places = [n for n, case in enumerate(cases) if case.before is not None and case.after is not None]
+    places = [
+        n for n, case in enumerate(cases)
+        if case.before is not None and case.after is not None and set(case.move) != {"xla_flags"}  # no term has flags
+    ]  # fmt: skip
     priced = term_effects.price([(cases[n].before, cases[n].after) for n in places], table)  # type: ignore[misc]
     for n, one in zip(places, priced, strict=True):
         if one is not None and bool(np.isfinite(one.terms).all() and np.isfinite(one.memory).all()):

@@ -2,7 +2,7 @@
 
 `asap.json` and `cases.json` are written by hand from their sources; `runs.json` and `optico.json` are drawn by
 `evaluation.seeds.build` from the published tables in `evaluation/data/published`, `sweeps.json` by
-`evaluation.history_from_sweeps` from the measured sweeps.
+`evaluation.history_from_sweeps` from the measured sweeps.  `trials.json` was extracted from the pages that it links to.
 """
 
 from __future__ import annotations
