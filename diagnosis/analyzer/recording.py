@@ -41,8 +41,8 @@ LEAST_TELLING = 1e-3
 #: Categories of what a program moves before and after it computes.
 _COPY = re.compile(r"copy (host|device|to)|memset")
 _TELLING = (BACKWARD, RECOMPUTE, OPTIMIZER, FORWARD)
-#: Kernels of fewer launches, without a step, show the program's start and no steady state.
-FEW_LAUNCHES = 20
+#: Fewer launches without a step show the program's start and no steady state, unless they keep the device busy so long.
+FEW_LAUNCHES, LASTING_S = 20, 0.01
 #: A device idle for so much of the steps only warms up while its host captures.
 CAPTURING_IDLE = 0.9
 #: Share of the step from which lookups in embedding tables say what the program is; a language model's take under 1 %.
@@ -132,11 +132,6 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return "separate_runs", f"the times of {recorded.separate_runs} files do not overlap"
     if ops and profile.source_kind in GPU_TRACES and all(_COPY.match(op.op.category) for op in ops):
         return "copies", "no kernel was recorded, only copies and fills"
-    if profile.source_kind in GPU_TRACES and not profile.steps and profile.device.kind != "CPU" and ops:
-        copied, ran = (sum(op.op.occurrences for op in ops if bool(_COPY.match(op.op.category)) == is_copy)
-                       for is_copy in (True, False))  # fmt: skip
-        if ran < FEW_LAUNCHES and not any("graph" in op.op.name for op in ops):
-            return "few_launches", f"{counted(ran, 'kernel')} and {counted(copied, 'transfer')} in all, and no step"
     trains = _training(profile, ops)
     context, generation = recorded.context_requests, recorded.generation_requests
     if context is not None and generation is not None:
@@ -148,6 +143,8 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     runs = profile.steps and (idle_share(profile) or 0.0) < CAPTURING_IDLE
     if "graph capture" in recorded.has and not runs:
         return "graph_capture", "the host captures a graph of kernels, and the device hardly runs or no step is marked"
+    if launches := _few_launches(profile, ops):
+        return "few_launches", launches
     if not ops or profile.device.kind == "CPU":
         if "products" in recorded.has:
             return "inference", "the host ran matmuls or convolutions but no backward pass; no device was recorded"
@@ -173,6 +170,18 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
         return "benchmark", f"{NO_BACKWARD}, and there are {counted(len(ops), 'op')} in all"
     # Several devices without an engine's marks or cache may train in kernels that bear no pass.
     return UNDECIDED if (profile.device.world_size or 1) > 1 else "inference", NO_BACKWARD
+
+
+def _few_launches(profile: StepProfile, ops: Sequence[OpFacts]) -> str:
+    """Return how few kernels without a step a GPU ran, and what it copied; empty where they are more, or work long."""
+    if profile.source_kind not in GPU_TRACES or profile.steps or profile.device.kind == "CPU" or not ops:
+        return ""
+    copied, ran = (sum(op.op.occurrences for op in ops if bool(_COPY.match(op.op.category)) == is_copy)
+                   for is_copy in (True, False))  # fmt: skip
+    lasts = sum(op.op.self_time_s for op in ops) >= LASTING_S and (idle_share(profile) or 0.0) < 0.5
+    if ran >= FEW_LAUNCHES or lasts or any("graph" in op.op.name for op in ops):
+        return ""
+    return f"{counted(ran, 'kernel')} and {counted(copied, 'transfer')} in all, and no step"
 
 
 def _training(profile: StepProfile, ops: Sequence[OpFacts]) -> str:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.analyzer import diagnose
+from diagnosis.analyzer.kpis import straggler_lag_s
 from diagnosis.compare import compare
-from experiments.step_profile import Device, Op, Recorded, Step, StepProfile
+from experiments.step_profile import Core, Device, Op, Recorded, Step, StepProfile
 from tests.diagnosis.build import STEP_S, collective, config, find, op, profile, rules
 
 GEMM, TILE_32, TILE_128 = "aten::mm: fp8_gemm", "Cijk_Alik_MT32x32x256_MI16x16x1", "nvjet_tst_128x256_64x4"
@@ -70,6 +71,44 @@ def test_matmuls_of_few_rows_stream_their_weights() -> None:
     found = diagnose(kineto(gemm(), context_requests=0, generation_requests=32))
     assert found.bottleneck.primary == "memory"
     assert found.ops[0].resource == "hbm" and found.ops[0].resource_source == "iteration"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "kind"),
+    [(("paged_attention_v2_kernel",), "decode"), (("BatchPrefillWithPagedKVCacheKernel",), "prefill"),
+     (("paged_attention_v2_kernel", "BatchPrefillWithPagedKVCacheKernel"), "inference")],
+)  # fmt: skip
+def test_without_marks_a_serving_engines_attention_tells_its_phase(kernels: tuple[str, ...], kind: str) -> None:
+    assert diagnose(kineto(gemm(), *(op(name, "attention", 0.1) for name in kernels))).recording.kind == kind
+
+
+def test_a_launch_too_small_for_the_device_is_bound_by_neither_roof() -> None:
+    small = replace(op("reduce_baseline", "reduction", 0.99), bound_by="Latency", flops=None)
+    found = diagnose(replace(kineto(small), source_kind="nsight"))
+    assert found.bottleneck.primary == "unknown" and found.ops[0].resource == "other"
+    assert "blocks of threads" in found.bottleneck.statement
+
+
+def test_a_rank_whose_host_is_late_enters_its_collectives_last() -> None:
+    early = Core("GPU 0", "rank 0", {"launch": 0.0}, busy_s=1.0, collective_s=0.4, exposed_s=0.4)
+    late = Core("GPU 0", "rank 1", {"launch": 0.3}, busy_s=0.7, collective_s=0.1, exposed_s=0.1)
+    lag = straggler_lag_s([early, late])
+    assert lag is not None and lag[1] is late and lag[0] == pytest.approx(0.3)
+
+
+def test_names_of_hand_written_kernels_say_nothing_of_their_limit() -> None:
+    ran = replace(kineto(op("reduce_baseline", "reduction", 0.99), has=("launches",)), source_kind="nsight")
+    assert diagnose(ran).ops[0].resource == "other"
+    assert diagnose(replace(ran, source_kind="kineto")).ops[0].resource == "hbm"
+
+
+def test_few_launches_are_no_step_unless_they_keep_the_device_busy() -> None:
+    def once(seconds: float, idle: float) -> StepProfile:
+        ran = kineto(replace(gemm(TILE_128), occurrences=3, self_time_s=seconds), kpis={"idle": idle})
+        return replace(ran, steps=(), step_time_s=None)
+
+    kinds = [diagnose(once(*one)).recording.kind == "few_launches" for one in ((1e-3, 0.1), (0.5, 0.9), (0.5, 0.1))]
+    assert kinds == [True, True, False]
 
 
 @pytest.mark.parametrize(("name", "resource"), [(TILE_32, "hbm"), (TILE_128, "compute"), (GEMM, "other")])

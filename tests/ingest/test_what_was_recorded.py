@@ -246,6 +246,17 @@ def test_of_more_than_eight_ranks_the_late_one_is_named_with_the_step_without_it
     assert found.saving_s == pytest.approx(100e-6) and values["step without this lag"] == pytest.approx(900e-6)
 
 
+def test_loading_modules_happens_once(read: Read) -> None:
+    trace = Trace(0)
+    for index in range(30):
+        trace.kernel(GEMM, 1000.0 * index, 100, launch=1000.0 * index - 5)
+        trace.host("overhead", "Runtime Triggered Module Loading", 1000.0 * index - 800, 700)
+    profile = read(trace)
+    assert profile.recorded.gaps["rare"] == pytest.approx(29 * 700 / 29_100, rel=0.01)
+    found = diagnose(profile)
+    assert found.bottleneck.primary == "unknown" and "happens once" in found.bottleneck.statement
+
+
 def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
     def core(number: int) -> dict[str, object]:
         return {
