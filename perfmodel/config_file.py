@@ -145,8 +145,12 @@ class HardwareFile(FilePart):
     overrides: OverridesFile = OverridesFile()
 
     @model_validator(mode="after")
-    def _topology_of_the_chip(self) -> HardwareFile:
+    def _topology_of_the_chip(self, info: ValidationInfo) -> HardwareFile:
         chip, dimensions = self.chip, len(self.topology)
+        if chip.nvlink_domain and (joined := self.topology[0]) > chip.nvlink_domain:
+            machines = f"[{chip.nvlink_domain}, {joined // chip.nvlink_domain}]"
+            text = f"has {joined} GPUs in one NVLink domain, {chip.title} usually {chip.nvlink_domain}"
+            warn(info.context, "hardware.topology", f"{text}; write {machines} where a network is between them")
         if chip.kind == "gpu" and dimensions > 2:
             text = "of GPUs is [GPUs per NVLink domain, domains]; give one or two numbers"
         elif chip.kind == "tpu" and dimensions > chip.ici_axes:

@@ -454,3 +454,12 @@ def test_another_mesh_was_not_measured():
     config, _ = parse_config(MEASURED)
     assert with_mesh(config, parse_mesh_argument("data=4,model=2")).measured is None
     assert with_mesh(config, parse_mesh_argument("data=8")).measured == config.measured
+
+
+@pytest.mark.parametrize(
+    ("chip", "topology", "doubted"), [("h100", [16], True), ("h100", [8, 2], False), ("gb200", [64], False)]
+)
+def test_more_gpus_than_an_nvlink_domain_has_are_doubted_with_the_topology_of_machines(chip, topology, doubted):
+    hardware, mesh = {"chip": chip, "topology": topology}, {"ici": {"data": prod(topology)}}
+    _, warnings = parse_config({"hardware": hardware, "mesh": mesh})
+    assert any("hardware.topology" in line and "[8, 2]" in line for line in warnings) == doubted
