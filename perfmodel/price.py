@@ -35,13 +35,15 @@ from perfmodel.config import (
     placement,
 )
 from perfmodel.config_file import with_mesh
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.legality import MemoryPosterior, MemoryRun, memory_posterior
 from perfmodel.observation import Observation
 from perfmodel.prediction import Prediction, by_axis
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.roofline import mfu
-from perfmodel.step_time import Z80
-from perfmodel.workload import from_config
+from perfmodel.step_time import Z80, combine
+from perfmodel.terms import step_terms
+from perfmodel.workload import Workload, from_config
 
 #: Standard deviation of log(time) added where a candidate runs on another kind of chip than the baseline did: what the
 #: model misses of one chip says little about another.
@@ -233,6 +235,14 @@ def price(configs: Sequence[ExperimentConfig], evidence: Evidence) -> Prices:
     assert evidence.calibration is not None
     transfer = [transfer_spread(evidence.filled(config), evidence) for config in configs]
     return evidence.calibration.price(configs, np.array(transfer))
+
+
+def step_times_s(config: ExperimentConfig, work: Workload, distance: Floats, evidence: Evidence = NOTHING) -> Floats:
+    """Return the seconds per step of `predict` for a space of configurations of one run, without parts and spread: what
+    orders it.  distance: of each mesh from the run's (`config.mesh_distance`)."""
+    if evidence.calibration is not None:
+        return evidence.calibration.step_time_s(work, distance)
+    return combine(step_terms(work), load_efficiencies().for_config(config)).estimate_s
 
 
 def predict(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Prediction:

@@ -13,12 +13,9 @@ import numpy.typing as npt
 from perfmodel import legality, memory
 from perfmodel.arrays import Floats
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, check_products, missing_facts
-from perfmodel.efficiency import load_efficiencies
 from perfmodel.prediction import Prediction
-from perfmodel.price import NOTHING, Evidence, evidence_of, predict_all
+from perfmodel.price import NOTHING, Evidence, evidence_of, predict_all, step_times_s
 from perfmodel.space import SearchBounds, Space, build_space, space_workload
-from perfmodel.step_time import combine
-from perfmodel.terms import step_terms
 
 #: Candidates priced at a time: their arrays stay in the processor's cache.
 BLOCK = 32_768
@@ -115,7 +112,6 @@ def price_space(space: Space, evidence: Evidence = NOTHING) -> PricedSpace:
     lacking = [name for name in missing if name != "training.global_batch" or not batches_given]
     if lacking:
         raise ConfigError(lacking[0], "is missing, so candidates cannot be priced; add it and search again")
-    efficiencies = load_efficiencies().for_config(space.config)
     ran = evidence.config
     distance = np.zeros(len(space.sizes)) if ran is None else space.distances(ran.mesh)
     estimate = np.empty(space.shape)
@@ -125,10 +121,7 @@ def price_space(space: Space, evidence: Evidence = NOTHING) -> PricedSpace:
     for start in range(0, len(space.sizes), step):
         rows = slice(start, start + step)
         workload = space_workload(space, rows)
-        if evidence.calibration is None:
-            estimate[rows] = combine(step_terms(workload), efficiencies).estimate_s
-        else:
-            estimate[rows] = evidence.calibration.step_time_s(workload, distance[rows, None])
+        estimate[rows] = step_times_s(space.config, workload, distance[rows, None], evidence)
         used = evidence.memory.corrected(memory.per_chip(workload))
         total[rows] = used.total
         flags = {**legality.of_workload(workload, space.config.model), "memory": ~evidence.memory.fits(used)}

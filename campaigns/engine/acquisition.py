@@ -23,6 +23,7 @@ from perfmodel import legality
 from perfmodel.arrays import special
 from perfmodel.config import ExperimentConfig
 from perfmodel.step_time import Z80
+from proposals.facts import setting
 from proposals.failures.forbidden import Forbidden
 
 Bools = npt.NDArray[np.bool_]
@@ -103,7 +104,6 @@ _PARTS = {
     "compute": "matmuls", "hbm": "exposed HBM traffic", "tensor": "communication inside a layer",
     "weights": "gradients and weights in communication", "pipeline": "the pipeline", "overhead": "overhead",
 }  # fmt: skip
-_NAMES = {"grad_accum": "gradient accumulation", "xla_flags": "XLA flags"}
 
 
 def reason(
@@ -176,11 +176,10 @@ def changes(before: ExperimentConfig, after: ExperimentConfig) -> dict[str, tupl
 def _named(changed: dict[str, tuple[Any, Any]]) -> Iterator[str]:
     items = list(changed.items())
     for name, (old, new) in items[:NAMED]:
-        shown = _NAMES.get(name, name.replace("_", " "))
         if name == "xla_flags":
-            yield f"{len(new) - len(old):+d} {shown}"
+            yield f"{len(new) - len(old):+d} XLA flags"
         else:
-            yield f"{shown} {old} → {new}"
+            yield f"{setting(name)} {old} → {new}"
     if len(items) > NAMED:
         yield f"{len(items) - NAMED} more"
     if not items:

@@ -12,10 +12,7 @@ import numpy as np
 from campaigns.engine.candidates import TrialCandidates, price
 from perfmodel import legality
 from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
-from perfmodel.efficiency import load_efficiencies
-from perfmodel.price import NOTHING, Evidence
-from perfmodel.step_time import combine
-from perfmodel.terms import step_terms
+from perfmodel.price import NOTHING, Evidence, step_times_s
 from proposals.constraints import Constraints
 from proposals.proposer.changes import further_changes
 from proposals.proposer.limits import rules_of
@@ -56,8 +53,8 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
         if len(changes) * len(meshes.sizes) <= MOST_PRICED:
             break
     candidates = all_with(meshes, config, changes, evidence.memory)
-    efficiencies = load_efficiencies().for_config(config)
-    per_step = candidates.flat(combine(step_terms(candidates.work), efficiencies).estimate_s)
+    far = candidates.spread(candidates.mesh_doublings)
+    per_step = candidates.flat(step_times_s(config, candidates.work, far, evidence))
     # Of memory the campaign learns more than the model knows.
     full = candidates.posterior.probability_fits(candidates.used) < LEAST_FIT
     told = rules_of(candidates, rules)
@@ -76,7 +73,7 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
         by_key.setdefault(key_of(one), (row, one))
     listed = sorted(by_key.values(), key=lambda item: item[0])
     kept, configs = np.array([row for row, _ in listed]), tuple(one for _, one in listed)
-    priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept], efficiencies)
+    priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept])
     return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
 
 

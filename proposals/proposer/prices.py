@@ -27,7 +27,7 @@ from perfmodel.catalogue import load_catalogue
 from perfmodel.confidence import Confidence
 from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, missing_facts
 from perfmodel.prediction import predict as predict_alone
-from perfmodel.price import Evidence, transfer_spread
+from perfmodel.price import Evidence, step_times_s, transfer_spread
 from perfmodel.workload import GROUPS
 from proposals.plan import Memory, Predicted, Range, Rejected
 from proposals.proposer.precedents import Library, Support
@@ -59,8 +59,7 @@ def fastest(c: Candidates, evidence: Evidence, count: int) -> Candidates:
     """Return so many candidates of least time per token, and the current configuration."""
     if len(c) <= count:
         return c
-    assert evidence.calibration is not None
-    times = c.flat(evidence.calibration.step_time_s(c.work, c.spread(c.mesh_doublings))) / c.tokens_ratio
+    times = c.flat(step_times_s(c.config, c.work, c.spread(c.mesh_doublings), evidence)) / c.tokens_ratio
     return c.take(np.union1d(np.argpartition(times, count)[:count], [c.baseline]))
 
 
