@@ -66,8 +66,8 @@ def read(
 ) -> StepProfile:
     """The StepProfile of one converted session.
 
-    silent: devices without any op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU
-    that are not among the (program id, op) given; called where XProf's table leaves out too many.
+    silent: devices without any op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU, or
+    the ops of a host, that are not among the (program id, op) given; called where XProf's table leaves out too many.
     """
     on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats

@@ -131,7 +131,7 @@ def read(
         label=next((host.label for host in hosts if host.label), ""),
         silent=sum(host.silent for host in hosts),
         memory_bytes=next((host.memory_bytes for host in hosts if host.memory_bytes), None),
-        kernels=None if any(host.facts.is_cpu for host in hosts) else lambda named: _kernels(hosts, named),
+        kernels=lambda named: _kernels(hosts, named),
     )
     if builder is not None:
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
@@ -311,10 +311,11 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
 
 
 def _kernels(hosts: Sequence[Host], named: set[tuple[str, str]]) -> Kernels:
-    """Kernels of GPUs that are not among the named ops."""
+    """Kernels of GPUs, and ops of a host without its programs' HLO, that are not among the named ops."""
     kernels = Kernels()
     for host in hosts:
-        kernels.add(load(host.file.path, host.file.name), named)
+        space = XSpace.FromString(host.regrouped) if host.regrouped else load(host.file.path, host.file.name)
+        kernels.add(space, named)
     return kernels
 
 

@@ -329,6 +329,20 @@ def test_the_trace_viewers_json_tells_what_its_profile_does(tmp_path: Path, save
     assert any("trace viewer" in note.message for note in of_viewer.notes)
 
 
+def test_the_trace_viewers_json_of_a_host_lists_its_ops(tmp_path: Path) -> None:
+    from xprof.convert import raw_to_tool_data
+
+    sample = Path(__file__).parents[2] / "experiments/samples/cpu-data8/cpu-data8.xplane.pb.gz"
+    profile, viewer = tmp_path / "host.xplane.pb", tmp_path / "host.trace.json"
+    profile.write_bytes(gzip.decompress(sample.read_bytes()))
+    data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], "trace_viewer", {})
+    viewer.write_text(data)
+    of_viewer, of_profile = read_profile([viewer]), read_profile([profile])
+    assert of_viewer.device.kind == "CPU" and of_viewer.step_time_s == pytest.approx(of_profile.step_time_s)
+    times = {op.name: op.self_time_s for op in of_profile.ops}
+    assert all(op.self_time_s == pytest.approx(times[op.name], rel=0.01) for op in of_viewer.ops[:20])
+
+
 def test_a_trace_of_rocprof_is_read(tmp_path: Path) -> None:
     def event(process: int, name: str, begin_ns: int, end_ns: int) -> dict[str, object]:
         times = {"BeginNs": str(begin_ns), "EndNs": str(end_ns), "dev-id": "4", "queue-id": "0"}
