@@ -76,6 +76,11 @@ class Precedent:
         """Policy after the change, empty where it is not known."""
         return str(self.record.after.training.get("remat") or "")
 
+    @property
+    def tells_of_meshes(self) -> bool:
+        """Return True for a failure that other configurations may share."""
+        return self.failure in TELLING_FAILURES and bool(TELLING_CHANGES & set(self.record.changes))
+
     def citation(self) -> Citation:
         return citation_of(self.record)
 
@@ -97,9 +102,8 @@ def _precedent_of(record: Record, case: Case) -> Precedent | None:
         return None
     failed, ran = record.outcome == "failed", case
     full = case.mechanism is not None and case.mechanism.fits < 0.5
-    if failed and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
-        return None
-    if failed and not TELLING_CHANGES & set(record.changes):
+    flags = record.changes == ("xla_flags",)  # of which any failure is told beside their effect
+    if failed and not flags and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
         return None
     if not failed and (not record.speedup or not set(record.changes) <= COMPARABLE):
         return None
@@ -255,7 +259,7 @@ class Library:
             move: (float(np.mean(each)), hypot(float(np.std(each)), spread(1.0, priced=False)))
             for move, each in gains.items()
         }
-        failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.failure in TELLING_FAILURES]
+        failed = [(n, _warning_weight(p, situation)) for n, p in enumerate(precedents) if p.tells_of_meshes]
         self._failed = [(n, weight) for n, weight in failed if weight >= BOUND]
 
     def support(self, moved: Floats, sizes: Floats, remats: Sequence[str], fullness: Floats | None) -> Support:

@@ -23,6 +23,7 @@ def test_measured_flags_are_proposed_with_their_effect_and_records() -> None:
     bench = Pricer(profile, setup, diagnose(profile, setup))
     first = bench.propose().proposals[0]
     assert first.flags["speedup"] == pytest.approx(1.10, abs=0.02) and first.flags["trials"] >= 2
+    assert first.flags["failed"] == 1  # a build of MaxText rejects two of them
     assert first.predicted.speedup == pytest.approx(first.flags["speedup"])
     assert "trial-jx-l3-0426-e12" in {citation.key for citation in first.citations}
     assert not any(item.flags for item in bench.propose(Constraints(no_flags=True)).proposals)
