@@ -102,7 +102,7 @@ def _precedent_of(record: Record, case: Case) -> Precedent | None:
         return None
     failed, ran = record.outcome == "failed", case
     full = case.mechanism is not None and case.mechanism.fits < 0.5
-    flags = record.changes == ("xla_flags",)  # any failure of them stands beside their effect
+    flags = record.changes == ("xla_flags",)  # every failure of them belongs to their effect
     if failed and not flags and record.failure not in TELLING_FAILURES and not (record.failure == "other" and full):
         return None
     if not failed and (not record.speedup or not set(record.changes) <= COMPARABLE):
