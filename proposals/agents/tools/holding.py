@@ -14,12 +14,12 @@ from proposals.agents.workbench import FACT_PATHS, Workbench
 
 
 class Hold(Arguments):
-    sentence: str = Field(min_length=3, max_length=300, description="The engineer's words that say it.")
+    sentence: str = Field(min_length=3, max_length=300, description="The engineer's words.")
     constraints: Annotated[ConstraintArguments, WithJsonSchema({"type": "object"})] = Field(
-        default_factory=ConstraintArguments, description="As arguments of search: keep, fixed, at_least …"
+        default_factory=ConstraintArguments, description="As in search: keep, fixed, at_least …"
     )
     facts: dict[str, Any] = Field(
-        default_factory=dict, description=f"By path: {', '.join(FACT_PATHS)}.…; model.name: llama3-8b."
+        default_factory=dict, description=f"By path: {', '.join(FACT_PATHS)}; model.name: llama3-8b."
     )
 
     @model_validator(mode="after")

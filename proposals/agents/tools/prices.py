@@ -39,9 +39,7 @@ DEEPER = 10
 
 
 class Supposing(Arguments):
-    facts: dict[str, Any] = Field(
-        default_factory=dict, description="Of the run, assumed here alone; by path, as in hold."
-    )
+    facts: dict[str, Any] = Field(default_factory=dict, description="Assumed here; by path, as in hold.")
 
 
 class PriceArguments(Supposing):
