@@ -74,7 +74,7 @@ def precedents(count: int) -> tuple[Precedent, ...]:
 
 def _moved(item: Precedent, n: int) -> Precedent:
     move = {**item.case.move, "global_batch": 0.25 * (n % 17)}
-    return replace(item, id=f"bench-{n}", case=replace(item.case, move=move))
+    return replace(item, record=replace(item.record, id=f"bench-{n}"), case=replace(item.case, move=move))
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:
