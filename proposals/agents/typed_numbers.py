@@ -1,10 +1,8 @@
 """Digits in a text of a language model: bound to what they state, else refused.
 
-A whole number is bound to a value of a result or of a tool call whose key or text has the same word next to it (*16
-chips*, *batch of 64*), a mesh or setting to one that was priced, proposed or is current, *proposal 2* to that proposal:
-each is printed with its subject and origin, as references are.  A quantity (a decimal, or a number with a unit) is
-refused unless the conversation has it.  Levels of intervals, names, and in backticks what a result says word for word
-pass.
+A mesh or setting is bound to one that was priced, proposed or is current, *proposal 2* to that proposal, a piece in
+backticks to the result that says it word for word, and a number to the conversation where the engineer wrote it: each is
+printed with its subject and origin, as references are.  Levels of intervals, numbers of list items and names pass.
 """
 
 from __future__ import annotations
@@ -44,54 +42,32 @@ _SAME_UNIT = {
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
     "g": "gb",
 }  # fmt: skip
-#: Numbers of a list's items, levels of intervals, chapters; and names: versions, sizes of models.
+#: Numbers of a list's items and of headings, levels of intervals, and words of the field.
 _COUNTED = re.compile(
-    rf"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s) | \b(?:sections?|chapters?)\s+\d+(?:\.\d+)*
+    r"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s)
     | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
-    | \b(?:CUDA|cuDNN|NCCL|ROCm|JAX|jaxlib|libtpu|PyTorch|Python|Triton|version|Llama|Gemma|Qwen|Phi|GPT)
-      [ -]?v?\d+(?:\.\d+)*\b(?!{_UNIT.pattern}|[\d.]|-\w) | (?<![\w.])\d+(?:\.\d+){{2,}}(?![\w.]*\d)""",
+    | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-#: Whole numbers below this may be ordinals of what is before the reader, and are with one of these words before them.
-_FEW = 10
 _ORDINAL = re.compile(
-    r"\b(proposal|finding|step|core|stage|layer|row|host|chip|device|option|point|item|number|slot)s?"
-    r"((?: #?\d\b(?![.%\d])(?:,|,? and|,? or|,? to)?)+)",
-    re.IGNORECASE,
+    r"\b(proposal|finding)s?,?(?: number)?((?: #?\d\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
 )
-#: A word beside a number, and how many of them are looked at on either side, within a clause.
-_BESIDE = re.compile(r"[a-z]+", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.;!?()|](?=\s|\Z|\()|\n")
-_BEFORE, _BEHIND = 4, 3
-#: What a word of a key means in text; words that say nothing of what a number counts.
-_SAID_OF = {
-    "seq": ("sequence",), "len": ("length", "token"), "accum": ("accumulate", "micro"), "vocab": ("vocabulary",),
-}  # fmt: skip
-_SILENT = frozenset(
-    ["per", "the", "and", "for", "all", "are", "its", "was", "has", "with", "from", "than", "that", "one"]
-)
-#: An op of a program by its number; a release by year and month, a date, and a paper.
-_OP = re.compile(r"[a-z][a-z_-]*[.]\d+", re.IGNORECASE)
-_RELEASE = re.compile(r"\d\d[.](?:0[1-9]|1[0-2])|20\d\d-\d\d(?:-\d\d)?|\d{4}[.]\d{5}")
-#: What in a text counts nothing: the letters and digits of a name; and commas of a shape, which holds several numbers.
-_NO_COUNT = re.compile(r"\b[A-Za-z]+\d\w*|,(?!\d{3}(?!\d))")
-_BEHIND_COUNT = re.compile(r"(?<![\w.])\d+ ([a-z]{4,})")
-_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(,\d{3})+(?!\d)")
-_SEPARATORS = re.compile(r"(?<=\d)[-–/x:×](?=\d)")
-_PAIR = re.compile(r"([A-Za-z_][\w.]*?)(?:\s*[=:]\s*[\"']?|(?: (?:of )?)?(?=\d))(\w*)")
+#: A name and its version or size in a text: `Llama 3`, `JAX 0.4`.
+_NAMED = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]+ [\d.]*\d")
+_PAIR = re.compile(r"([A-Za-z_][\w.-]*?)(?:\s*[=:]\s*[\"']?|(?:`?[ -](?:(?:of|to) )?`?)?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
+_DIGITS = re.compile(r"\d+")
 _MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
 _SETTINGS = frozenset((*ROLE_WORDS, *SETTING_WORDS, *SETTING_WORDS.values()))
-#: Axes that are no other word: one that was never priced is not spoken of.
-_SHORT = frozenset(("tp", "fsdp", "dp", "ep", "pp", "cp"))
-_TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.step_time_s}"
+_TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.run.chips}"
 _UNKNOWN = (
     "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
     "configuration first, or refer to the value of a result"
 )
 #: The root of the arguments of tool calls.
 _CALLS = "call"
+_SAID = "stated in this conversation"
 #: A piece of a text from start to end: the value that it states, or what is wrong with it.
 Found = tuple[int, int, Value | str]
 
@@ -115,7 +91,6 @@ class Typed:
         for start, end in references:
             text = text[:start] + " " * (end - start) + text[end:]
         text = re.sub(r"(?<=\d)×(?=\d)", "x", text)
-        code = [match.span() for match in _CODE.finditer(text)]
         for match in _CODE.finditer(text):
             said = match[0].strip("`")
             if node := self._said(said):
@@ -123,78 +98,70 @@ class Typed:
                 if isinstance(node, Node) and match[0] == f"`{said}`":
                     yield match.start() + 1, match.end() - 1, _bound(said, node)
         text = _COUNTED.sub(_blank, text)
-        for pattern, bound in ((_MESH, self._mesh), (_ORDINAL, self._ordinal)):
+        for pattern, bound in ((_MESH, self._setting), (_ORDINAL, self._ordinal), (_NAMED, self._named)):
             for match in pattern.finditer(text):
-                if (pieces := bound(match, code)) is not None:
+                if (pieces := bound(match)) is not None:
                     yield from pieces
                     text = text[: match.start()] + _blank(match) + text[match.end() :]
         for match in _WORD.finditer(text):
-            value = self._value(match)
-            if isinstance(value, Value):
-                yield match.start(), match.start() + len(str(value.value)), value
-            elif not value:
+            end = self._stated_until(match)
+            if end > match.start():
+                yield match.start(), end, Value(text[match.start() : end], origin="stated", subject=_SAID)
+            elif not self._is_name(match):
                 around = text[max(0, match.start() - 20) : match.end() + 20].strip()
                 yield match.start(), match.end(), f"“{match[0][:60]}” in “{' '.join(around.split())}” {_TYPED}."
 
     def may_compute_with(self, number: float) -> bool:
-        """Return True for a number that an expression may hold unsaid: a stated one, a known size, a power of ten."""
-        return number in self._stated or number in self._counts or (number >= 1 and log10(number).is_integer())
+        """Return True for a number that an expression may hold unsaid: a stated one, a power of ten."""
+        return any(number == value for value, _ in self._quantities) or (number >= 1 and log10(number).is_integer())
 
-    def _mesh(self, match: re.Match[str], code: Sequence[tuple[int, int]]) -> list[Found] | None:
-        """Return what a mesh or one size of it states; None for other words."""
-        sizes = _roles(_written(match[0]))
-        is_setting = len(sizes) > 1 or "=" in match[0] or any(start <= match.start() < end for start, end in code)
-        if not sizes or not (is_setting or match[1].casefold() in _SHORT):
-            return None
+    def _setting(self, match: re.Match[str]) -> list[Found] | None:
+        """Return what a mesh, or settings, state; None for other words."""
         said = match[0].rstrip(" ,;·×`")
-        known = [node for mesh, node in self._meshes if all(mesh.get(axis, 1) == size for axis, size in sizes.items())]
-        if not known:
-            return [(*match.span(), f"“{match[0].strip()[:60]}” {_UNKNOWN}.")]
-        node = known[0] if "`" not in said else None
-        return [(match.start(), match.start() + len(said), _bound(said, node))] if node else []
+        sizes = _sizes(_written(said))
+        axes = {key: size for key, size in sizes.items() if key in ROLE_WORDS}
+        parts = [axes] * bool(axes) + [{key: size} for key, size in sizes.items() if key not in axes]
+        places = [next((node or True for of, node in self._configurations if _has(of, part)), None) for part in parts]
+        if None in places:
+            return [(*match.span(), f"“{said[:60]}” {_UNKNOWN}.")]
+        known = next((node for node in places if isinstance(node, Node)), None)
+        known = (known.child(next(iter(sizes))) if known and len(sizes) == 1 else None) or known
+        whole = [(0, len(said))] if "`" not in said else [each.span() for each in _DIGITS.finditer(said)]
+        pieces = ((match.start() + start, said[start:end]) for start, end in whole)
+        return [(at, at + len(text), _bound(text, known)) for at, text in pieces if known] if sizes else None
 
-    def _ordinal(self, match: re.Match[str], _: Sequence[tuple[int, int]]) -> list[Found] | None:
-        """Return the proposals or findings that are named by their numbers; nothing of other ordinals."""
+    def _ordinal(self, match: re.Match[str]) -> list[Found] | None:
+        """Return the proposals or findings that are named by their numbers; None where there are none."""
         noun, numbers = match[1].casefold(), re.finditer(r"\d", match[2])
         places = [(match.start(2) + each.start(), self._subjects.get(f"{noun} {each[0]}"), each[0]) for each in numbers]
-        if noun in ("proposal", "finding") and f"{noun} 1" in self._subjects and not all(node for _, node, _ in places):
-            return [(*match.span(), f"“{match[0]}” is no {noun} of this run.")]
+        if f"{noun} 1" in self._subjects and not all(node for _, node, _ in places):
+            return [(*match.span(), f"“{match[0]}” is no {noun} that this conversation has looked at.")]
         return [(start, start + 1, _bound(digit, node)) for start, node, digit in places if node]
 
-    def _value(self, word: re.Match[str]) -> Value | bool:
-        """Return what a number is bound to; True for names and stated numbers, False for what may not be digits."""
+    def _named(self, match: re.Match[str]) -> list[Found] | None:
+        """Return nothing for a name with its number that a result or the conversation has; None for others."""
+        said = re.compile(rf"(?<!\w){re.escape(match[0])}(?![\w.]*\d)")
+        return [] if any(said.search(text) for text, _ in self._texts) else None
+
+    def _stated_until(self, word: re.Match[str]) -> int:
+        """Return the end of a number that the engineer wrote, with its unit; -1 for others."""
         text = word.string
-        if word[0].casefold() in self._names and not re.match(r"\s*(?:tok|param)", text[word.end() :]):
-            return True
-        if word[0].casefold() in load_chips() or _OP.fullmatch(word[0]) or _stem(word[0].casefold()) in self._stems:
-            return False
-        if _RELEASE.fullmatch(word[0]):
-            return any(word[0] in said for said, _ in self._small)
         number = _NUMBER.match(text, word.start())
-        end = max(word.end(), number.end()) if number else word.end()
-        unit = _UNIT.match(text, end)
         if number is None:
-            return word[0][0].isascii() and not unit
-        is_list = "," in word[0] and not _THOUSANDS.search(word[0])
-        if is_list or _SEPARATORS.search(word[0]):  # a range or a shape: each of its numbers for itself
-            parts = _SEPARATORS.sub(" ", word[0].replace(",", " ") if is_list else word[0]).split()
-            each = (_WORD.match(f"{part}{text[word.end() :]}", 0, len(part)) for part in parts)
-            return all(found is None or self._value(found) for found in each)
-        rest = text[number.end() : end]
-        if re.search(r"\d", rest):
-            return bool(re.fullmatch(r"[A-Z]\d+[A-Z]?", rest))  # 1F1B, 8X7B
-        unit = unit or _UNIT.match(text, number.end(), end)
-        values = _values(number)
-        if any((value, _unit(unit)) in self._quantities or (not unit and value in self._stated) for value in values):
+            return -1
+        unit = _UNIT.match(text, number.end())
+        end = unit.end() if unit else number.end()
+        is_whole = end >= word.end() and text[word.start() - 1 : word.start()] != "$"
+        return end if is_whole and any((value, _unit(unit)) in self._quantities for value in _values(number)) else -1
+
+    def _is_name(self, word: re.Match[str]) -> bool:
+        """Return True for a word with letters and digits that the conversation has, or that names no other thing than
+        one that it has."""
+        said = word[0].casefold()
+        if said in self._names or said in PRECISIONS:
             return True
-        if unit or text[word.start() - 1 : word.start()] == "$" or whole_number(number[1].replace(",", "")) is None:
-            return False
-        beside = _beside(text, word.start(), number.end())
-        known = [each for value in values for each in self._counts.get(value, ())]
-        words, node = max(known, key=lambda each: len(each[0] & beside), default=(frozenset(), None))
-        if node and (words & beside or ".facts." in node.path):
-            return _bound(number[0], node)
-        return values[0] < _FEW and not beside & self._counted
+        is_word = word[0][0].isalpha() and not _UNIT.match(word.string, word.end())
+        return is_word and said not in load_chips() and "." not in said and _stem(said) not in self._stems
 
     def _said(self, code: str) -> Node | bool:
         """Return the place of a piece of a text, shortened where it ends in …; True where the conversation has it."""
@@ -204,7 +171,7 @@ class Typed:
             return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
         is_setting = any(_AXIS.sub("", key) in _SETTINGS for key, _ in _written(said))
-        places = (node or True for text, node in self._small if said in text)
+        places = (node or True for text, node in self._texts if said in text.casefold())
         return is_text and not is_setting and next(places, False)
 
     @cached_property
@@ -214,10 +181,6 @@ class Typed:
         return frozenset(
             (each, _unit(_UNIT.match(text, match.end()))) for text, match in written for each in _values(match)
         )
-
-    @cached_property
-    def _stated(self) -> frozenset[float]:
-        return frozenset(value for value, _ in self._quantities)
 
     @cached_property
     def _nodes(self) -> tuple[Node, ...]:
@@ -236,16 +199,12 @@ class Typed:
         )  # fmt: skip
 
     @cached_property
-    def _small(self) -> tuple[tuple[str, Node | None], ...]:
-        return tuple((text.casefold(), node) for text, node in self._texts)
-
-    @cached_property
     def _names(self) -> frozenset[str]:
-        """Words with a digit in texts of results, and in the conversation; topologies as `4x4x8`."""
+        """Words with a digit in texts of results, and in the conversation; topologies as `4x4x8`, ranges."""
         words = [word.casefold() for text, _ in self._texts for word in _WORD.findall(text)]
         words += [part for word in words for part in re.split(r"[-/_.]", word)]
         shapes = ("x".join(map(str, node.item)) for node in self._nodes if isinstance(node.item, list))
-        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.", word))
+        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.|\d-", word))
 
     @cached_property
     def _stems(self) -> frozenset[str]:
@@ -253,39 +212,16 @@ class Typed:
         return frozenset(map(_stem, self._names)) - {""}
 
     @cached_property
-    def _counts(self) -> Mapping[float, list[tuple[frozenset[str], Node]]]:
-        """Map whole numbers to what they count: words of their keys, or next to them in texts of results."""
-        counts: dict[float, list[tuple[frozenset[str], Node]]] = {}
-        for node in self._nodes:
-            if type(node.item) in (int, float) and node.unit in ("", "count", "tokens") and node.item % 1 == 0:
-                counts.setdefault(node.item, []).append((_key_words(node), node))
-        told = ((text, place) for text, place in self._texts if place is not None)
-        for said, place in told:
-            text = _NO_COUNT.sub(" ", said)
-            for number in _NUMBER.finditer(text):
-                for value in _values(number):
-                    counts.setdefault(value, []).append((_beside(text, *number.span()), place))
-        return counts
-
-    @cached_property
-    def _counted(self) -> frozenset[str]:
-        """Return what whole numbers count: words of their keys, and the word behind one in a text."""
-        counts = (node for node in self._nodes if type(node.item) is int and not node.unit)
-        behind = (word for text, place in self._texts if place for word in _BEHIND_COUNT.findall(text))
-        return frozenset(word for node in counts for word in _key_words(node)) | {
-            word.removesuffix("s") for word in behind
-        }
-
-    @cached_property
     def _subjects(self) -> Mapping[str, Node]:
         """Map what rows say that they are, `proposal 2`, to their first place."""
         return {node.subject: node for node in reversed(self._nodes) if node.subject}
 
     @cached_property
-    def _meshes(self) -> list[tuple[dict[str, int], Node | None]]:
-        """Sizes by role of every mesh in results, arguments and the conversation, with its place in results."""
-        whole = [(_roles(node.item.items()), node) for node in self._nodes if isinstance(node.item, Mapping)]
-        written = ((_roles(_written(match[0])), node) for text, node in self._texts for match in _MESH.finditer(text))
+    def _configurations(self) -> list[tuple[dict[str, int], Node | None]]:
+        """Sizes of axes by role, and of training keys, of everything in results, arguments and the conversation that
+        has some, with its place in results."""
+        whole = [(_sizes(node.item.items()), node) for node in self._nodes if isinstance(node.item, Mapping)]
+        written = ((_sizes(_written(match[0])), node) for text, node in self._texts for match in _MESH.finditer(text))
         known = [(sizes, node) for sizes, node in (*whole, *written) if sizes]
         return sorted(known, key=lambda each: each[1] is not None and each[1].path.startswith(_CALLS))
 
@@ -297,22 +233,6 @@ def _nodes(node: Node) -> Iterator[Node]:
     for key in keys:
         if inside := node.child(key):
             yield from _nodes(inside)
-
-
-def _key_words(node: Node) -> frozenset[str]:
-    """Return the words of the key of a value."""
-    key = re.sub(r"(?:\[\d+\])+\Z", "", node.path).rpartition(".")[2].casefold()
-    words = [word.removesuffix("s") for word in key.split("_") if len(word) > 1 and word not in _SILENT]
-    return frozenset((*words, *(said for word in words for said in _SAID_OF.get(word, ()))))
-
-
-def _beside(text: str, start: int, end: int) -> frozenset[str]:
-    """Return the words next to a number, within its clause."""
-    before = _BESIDE.findall(_CLAUSE.split(text[max(0, start - 60) : start])[-1])[-_BEFORE:]
-    behind = _BESIDE.findall(_CLAUSE.split(text[end : end + 60])[0])[:_BEHIND]
-    said = [word.casefold() for word in (*before, *behind) if len(word) > 1]
-    meant = (part for word in said for part in SETTING_WORDS.get(word, word).split("_"))
-    return frozenset(word.removesuffix("s") for word in (*said, *meant)) - _SILENT
 
 
 def _bound(text: str, node: Node) -> Value:
@@ -334,10 +254,16 @@ def _written(text: str) -> Iterator[tuple[str, int]]:
     return ((key, value) for key, value in named if value is not None)
 
 
-def _roles(sizes: Iterable[tuple[str, object]]) -> dict[str, int]:
-    """Return the axes of a mesh by their roles."""
-    named = ((_AXIS.sub("", name.casefold()), size) for name, size in sizes if type(size) is int)
-    return {ROLE_WORDS[name]: size for name, size in named if name in ROLE_WORDS}
+def _sizes(written: Iterable[tuple[str, object]]) -> dict[str, int]:
+    """Return the axes of a configuration by their roles, and its training keys."""
+    named = ((_AXIS.sub("", name.casefold()).replace("-", "_"), size) for name, size in written if type(size) is int)
+    keys = {**ROLE_WORDS, **SETTING_WORDS}
+    return {keys[name]: size for name, size in named if name in keys}
+
+
+def _has(known: Mapping[str, int], part: Mapping[str, int]) -> bool:
+    """Return True if a configuration has these sizes; an axis that it does not name is of size 1."""
+    return all(known.get(key, 1 if key in ROLE_WORDS else 0) == size for key, size in part.items())
 
 
 def _blank(match: re.Match[str]) -> str:

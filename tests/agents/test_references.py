@@ -192,13 +192,11 @@ TYPED = Typed(
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
         "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
-        "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4", "Cores 6 and 7 wait.",
+        "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
-        "A 4-way tensor axis.", "From tensor 4 to tp 8.",
+        "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**3. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
-        "JAX 0.4.35, CUDA 12.4, NCCL 2.21.5", "6 FLOPs per parameter",
-        "micro-batch 2 of batch 128",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
 )  # fmt: skip
@@ -222,6 +220,8 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("fsdp 16 and tp 8", "fsdp 16 and tp 8"),
         ("20 s", "20"),
         ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
+        ("Core 6 waits.", "6"), ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
+        ("micro-batch 2", "micro-batch 2"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
@@ -232,20 +232,17 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("It runs on 64 chips.", "It runs on 16 chips."), ("It has 36 layers.", "It has 64 layers."),
-        ("4 chips hold an expert.", "8 chips hold an expert."), ("It took 4 steps.", "It took 36 steps."),
         ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
         ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
         ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
-        ("The global batch is 256.", "The global batch is 64."), ("On a v5p-512.", "On a v5p-256."),
+        ("A global batch of 256.", "A global batch of 64."), ("On a v5p-512.", "On a v5p-256."),
         ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."), ("We keep TP4.", "We keep TP2."),
-        ("Batches have a count of 2.", "Batches have a count of 3."), ("2 doublings away", "4 doublings away"),
     ],
 )  # fmt: skip
-def test_a_number_beside_a_noun_is_one_of_that_kind_and_names_are_known(right: str, wrong: str) -> None:
-    run = {"chips": 64, "chips_of_an_expert": 4, "layers": 36, "steps": 4, "global_batch": 256, "model": "Llama 3.1 8B"}
+def test_settings_and_names_are_known_ones(right: str, wrong: str) -> None:
+    run = {"global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
-    told |= {"slice": "v5p-512, 2 doublings away", "paper": "arXiv 2511.03844", "mesh": "tp 4", "count": 2.0}
+    told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844", "mesh": "tp 4"}
     typed = Typed(results={"r1": run | told})
     assert not refused(typed, right) and len(refused(typed, wrong)) == 1
 
@@ -255,12 +252,12 @@ def test_a_typed_number_is_printed_with_what_it_is_of() -> None:
         {"mesh": "data 2 · model 2", "changes": {"global_batch": size}, "_about": about("predicted", f"proposal {n}")}
         for n, size in ((1, 8), (2, 16))
     ]
-    results = {"r1": {"run": {"chips": 4}, "proposals": proposals, "note": "A host has 4 chips."}}
+    results = {"r1": {"proposals": proposals}}
     text = "It runs on 4 chips; proposal 2 sets `global_batch` to `16` on data 2 · model 2."
-    printed = resolve(text, results, Typed([], results))
+    printed = resolve(text, results, Typed(["Would 4 chips do?"], results))
     assert printed.plain == text.replace("`global_batch`", "`global_batch`") and printed.complaints == ()
     assert [(value.text, value.subject) for value in printed.values] == [
-        ("4", "run chips"), ("2", "proposal 2"), ("16", "proposal 2 · changes global batch"),
+        ("4", "stated in this conversation"), ("2", "proposal 2"), ("16", "proposal 2 · changes global batch"),
         ("data 2 · model 2", "proposal 1 · mesh"),
     ]  # fmt: skip
     assert 'data-of="proposal 2 · changes global batch"' in printed.html()
@@ -337,8 +334,7 @@ def test_arithmetic_of_known_sizes_is_printed_and_no_braces_of_numbers_are_words
 def test_numbers_of_what_was_supposed_and_of_a_title_pass() -> None:
     facts = [{"facts": {"model.d_model": 16384, "training.global_batch": 768}}]
     typed = Typed(["Would 30-40 chips do, as for Qwen3 235B?"], {"r1": {"title": "NVIDIA H100 80 GB"}}, facts)
-    for text in ("A width of 16,384 at batch 768.", "30-40 chips",
-                 "`d_model 16384`", "Qwen3 235B"):  # fmt: skip
+    for text in ("At batch 768.", "30-40 chips", "Qwen3 235B"):
         assert resolve(text, {}, typed).complaints == (), text
     for text in ("It frees 80 GB.", "A width of 8,192.", "The mesh is `data=16384`."):
         assert resolve(text, {}, typed).complaints, text
