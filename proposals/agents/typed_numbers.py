@@ -1,8 +1,8 @@
 """Digits in a text of a language model: bound to what they state, else refused.
 
 A mesh or setting is bound to one that was priced, proposed or is current, *proposal 2* to that proposal, a piece in
-backticks to the result that says it word for word, and a number to the conversation where the engineer wrote it: each is
-printed with its subject and origin, as references are.  Levels of intervals, numbers of list items and names pass.
+backticks to the result that says it word for word, and a number to the conversation where the engineer wrote it: each
+is printed with its subject and origin, as references are.  Levels of intervals, numbers of list items and names pass.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from proposals.agents.tool_result import members_of
 from proposals.agents.values import Value
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+_SPELLED = (
+    r"\b(?:(?:one|two|three|four|five|ten|eleven|twelve|\w+teen|six|seven|eight|nine|\w+ty|hundred|thousand|dozen|point)"
+    r"[ -]){1,6}(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b"
+)
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
-#: such as ½, unless it is the exponent of a letter.
+#: such as ½, unless it is the exponent of a letter; or a quantity in words.
 _WORD = re.compile(
     r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*[-./](?=\w))*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
+    rf"|{_SPELLED}"
 )
 _NUMBER = re.compile(
     r"(\d(?:[\d,]*\d)?(?:\.\d+)?(?:[eE][-+]?\d+)?)(?:\s?(k|m|b|t|thousand|million|billion|trillion)\b)?", re.IGNORECASE
@@ -42,12 +47,13 @@ _SAME_UNIT = {
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
     "g": "gb",
 }  # fmt: skip
-#: Numbers of a list's items and of headings, levels of intervals, and words of the field.
+#: The number of a list's item or of a heading.
+_ITEM = re.compile(r"^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?(\d+)[.)](?=\s)", re.MULTILINE)
+#: Levels of intervals, and words of the field.
 _COUNTED = re.compile(
-    r"""^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?\d+[.)](?=\s)
-    | \b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
+    r"""\b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
     | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
-    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+    re.IGNORECASE | re.VERBOSE,
 )
 _ORDINAL = re.compile(
     r"\b(proposal|finding)s?,?(?: number)?((?: #?\d\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
@@ -97,6 +103,11 @@ class Typed:
                 text = text[: match.start()] + _blank(match) + text[match.end() :]
                 if isinstance(node, Node) and match[0] == f"`{said}`":
                     yield match.start() + 1, match.end() - 1, _bound(said, node)
+        items = 0
+        for match in _ITEM.finditer(text):
+            if int(match[1]) in (1, items + 1):
+                items = int(match[1])
+                text = text[: match.start()] + _blank(match) + text[match.end() :]
         text = _COUNTED.sub(_blank, text)
         for pattern, bound in ((_MESH, self._setting), (_ORDINAL, self._ordinal), (_NAMED, self._named)):
             for match in pattern.finditer(text):
@@ -160,7 +171,7 @@ class Typed:
         said = word[0].casefold()
         if said in self._names or said in PRECISIONS:
             return True
-        is_word = word[0][0].isalpha() and not _UNIT.match(word.string, word.end())
+        is_word = word[0][0].isalpha() and bool(re.search(r"\d", said)) and not _UNIT.match(word.string, word.end())
         return is_word and said not in load_chips() and "." not in said and _stem(said) not in self._stems
 
     def _said(self, code: str) -> Node | bool:
@@ -209,7 +220,7 @@ class Typed:
     @cached_property
     def _stems(self) -> frozenset[str]:
         """Return the names of the conversation that others differ from in digits alone: `v5p-512` beside `v5p-256`."""
-        return frozenset(map(_stem, self._names)) - {""}
+        return frozenset(map(_stem, (*self._names, *PRECISIONS))) - {""}
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:
@@ -245,7 +256,7 @@ def _bound(text: str, node: Node) -> Value:
 
 def _stem(name: str) -> str:
     """Return a name without its last digits; nothing of a short one."""
-    return re.sub(r"\d+(?=\D*\Z)", "", name) if len(name) > 4 and name not in PRECISIONS else ""
+    return re.sub(r"\d+(?=\D*\Z)", "", name) if len(name) > 4 else ""
 
 
 def _written(text: str) -> Iterator[tuple[str, int]]:

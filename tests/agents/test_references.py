@@ -195,7 +195,7 @@ TYPED = Typed(
         "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "From tensor 4 to tp 8.",
-        "It may fill 20 % on 300 billion tokens.", "**3. Flags**",
+        "It may fill 20 % on 300 billion tokens.", "**1. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B and top-2 routing",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
@@ -221,7 +221,8 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("20 s", "20"),
         ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
         ("Core 6 waits.", "6"), ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
-        ("micro-batch 2", "micro-batch 2"),
+        ("micro-batch 2", "micro-batch 2"), ("The number is\n\n48. That is low.", "48"), ("trained in mxfp4", "mxfp4"),
+        ("up to ten seconds", "ten seconds"), ("twenty-four gigabytes", "twenty-four gigabytes"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
