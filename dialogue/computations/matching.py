@@ -6,7 +6,7 @@ import contextlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -52,6 +52,9 @@ _ORDINALS = {
     "finding": re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b", re.IGNORECASE),
 }
 _DIGITS = re.compile(r"\d+")
+_CHIPS = rf"(?:chips|[gt]pus|{'|'.join(load_chips())})"
+#: A whole number without a unit.
+_ALONE = re.compile(r"(?<![\w.,$])(\d{1,6})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b))")
 #: The proposal that a configuration is a change of.
 _ON_TOP = re.compile(r"\b(?:top of|with|to|reprice|from)\s+proposal\s+#?([1-9])\b", re.IGNORECASE)
 #: What a training run takes: tokens, and money for a chip and hour.
@@ -104,36 +107,55 @@ def _fit(word: str, among: Sequence[str]) -> float:
     return 1.0 if word in among else begins / 2
 
 
-def matches(bench: Workbench, text: str) -> list[Match]:
-    """Return the computations that a text leads to, the best first; a configuration in it always leads to its price.
+def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Match]:
+    """Return the computations that a text leads to, the best first; a configuration in it always leads to one of it.
 
     A computation counts by how near its own questions are to the text, and by the arguments that the text names.
+    before: what was asked earlier in the conversation.
     """
-    asked = [settings for part in _parts(text, bench) if (settings := parse(part, bench.config))]
-    base = _ON_TOP.search(text)
-    priced = [match for settings in asked for match in _of_settings(bench, settings, int(base[1]) if base else 0)]
+    asked, earlier = _configurations(bench, text, before)
     words = words_of(text)
-    rest = words_of(" ".join(word for settings in asked for word in settings.rest)) if priced else words
+    rest = words_of(" ".join(word for settings, _ in asked[:1] for word in settings.rest)) if asked else words
     # Beside few other words a configuration is the question, else a circumstance of it.
-    share = 1.0 - len(telling(rest)) / max(len(words), 1) if priced else 0.0
-    near = nearness(text)
-    found = []
+    share = 1.0 - len(telling(rest)) / max(len(words), 1) if asked else 0.0
+    scores, found = dict(nearness(text)), []
+    scores["price"] += SETTINGS * bool(asked)
+    leading = max(OF_SETTINGS, key=lambda key: scores[key])  # of a configuration one question, which names the others
+    scores[leading] += share
     for place, of in enumerate(TABLE):
         given, named = _filled(of, words, bench, text)
-        if of.key == "other_chip" and named:
-            counts = re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?(?:chips|[gt]pus|{given['chip']})\b", text, re.IGNORECASE)
-            there: dict[str, Any] = {"chips": [int(counts[0])]} if counts else {}
-            there |= {"mesh": asked[0].sizes, "changes": dict(asked[0].changes)} if asked else {}
+        if of.key == "other_chip":
+            now = bench.config.hardware.chips
+            counts = [int(each) for each in re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?{_CHIPS}\b", text, re.IGNORECASE)]
+            there: dict[str, Any] = {"chips": counts[:1]} if counts and counts[0] != now else {}
+            named += 2.0 * bool(there) * (not named)
+            there |= {"mesh": asked[0][0].sizes, "changes": dict(asked[0][0].changes)} if asked and named else {}
             given |= {key: value for key, value in there.items() if value}
-        near_it = near[of.key] + NAMED * named
-        own = [match for match in priced if match.computation is of]
-        if own:
-            near_it += share + (SETTINGS if of.key == "price" else 0.0)
-        if near_it >= LEAST or own:
-            found += [(-near_it, place, match) for match in own or [Match(of, given)]]
-    found.sort(key=lambda item: item[:2])
-    others = [match for _, _, match in found if match not in priced][:MOST]
-    return [match for _, _, match in found if match in priced or match in others]
+        score = scores[of.key] + NAMED * named
+        own = [match for _, match in asked] if of.key == leading else []
+        if of.key == leading:
+            found += [(-score, place, replace(match, computation=of)) for match in own]
+        if not own and score >= LEAST and of.key in (leading, *_BY_KEY.keys() - OF_SETTINGS):
+            found.append((-score, place, Match(of, given or (earlier if of.key == leading else {}))))
+    return [match for _, _, match in sorted(found, key=lambda item: item[:2])[:MOST]]
+
+
+def _configurations(
+    bench: Workbench, text: str, before: Sequence[str]
+) -> tuple[list[tuple[Settings, Match]], dict[str, Any]]:
+    """Return the configurations that a text names, and what it changes of the one before it in the conversation; and
+    the arguments of that one."""
+    config, base = bench.config, _ON_TOP.search(text)
+    on = int(base[1]) if base else 0
+    named = [settings for part in _parts(text, bench) if (settings := parse(part, config))]
+    last = next((settings for said in reversed(before) if (settings := parse(said, config))), Settings())
+    if last and named:
+        named.append(last.over(named[-1]))
+    elif last and (number := _ALONE.search(_ORDINALS["proposal"].sub("", text))):
+        named = [last.with_last(int(number[1]))]
+    matched = [(settings, match) for settings in named if (match := _of_settings(bench, settings, on))]
+    spoken = _of_settings(bench, last, 0) if last else None
+    return matched, dict(spoken.arguments) if spoken else {}
 
 
 def nearness(text: str) -> Mapping[str, float]:
@@ -165,8 +187,9 @@ def _parts(text: str, bench: Workbench) -> list[str]:
     return parts if has_meshes else [text]
 
 
-def _of_settings(bench: Workbench, settings: Settings, on: int) -> list[Match]:
-    """Return the computations of a configuration.  on: number of the proposal that it changes; 0: the current one."""
+def _of_settings(bench: Workbench, settings: Settings, on: int) -> Match | None:
+    """Return the price of a configuration; None where it is the current one.  on: number of the proposal that it
+    changes; 0: the current configuration."""
     sizes, changes = settings.sizes, dict(settings.changes)
     try:
         with as_tool_error():
@@ -175,11 +198,10 @@ def _of_settings(bench: Workbench, settings: Settings, on: int) -> list[Match]:
                 sizes, changes = {**first["mesh"], **sizes}, {**first.get("changes", {}), **changes}
             of = Configuration(mesh=sizes, changes=changes).candidate(bench.config)
     except ToolError as error:
-        return [Match(_BY_KEY["price"], {}, problem=str(error))]
+        return Match(_BY_KEY["price"], {}, problem=str(error))
     if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
-        return []
-    given = arguments_of(bench.config, of)
-    return [Match(_BY_KEY[key], given) for key in OF_SETTINGS]
+        return None
+    return Match(_BY_KEY["price"], arguments_of(bench.config, of))
 
 
 def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) -> tuple[dict[str, Any], float]:

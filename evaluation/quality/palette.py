@@ -14,12 +14,14 @@ from typing import Any
 
 from dialogue.computations.matching import Match, matches
 from evaluation.quality.evaluate import bench
+from perfmodel.config import ExperimentConfig
+from proposals.agents.settings import axis_of
 
 RUNS = Path("evaluation/questions/runs.json")
 
 
-def ranks(questions: list[Mapping[str, Any]]) -> Iterator[tuple[int, bool]]:
-    """Yield for each question the rank of the first computation that is wanted (0: absent), and True if it has the
+def ranks(questions: list[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Yield for each question the rank of the first computation that is wanted (0: absent), and of the first with the
     arguments that somebody who read the question named."""
     runs = json.loads(RUNS.read_text("utf-8"))
     for question in questions:
@@ -27,24 +29,34 @@ def ranks(questions: list[Mapping[str, Any]]) -> Iterator[tuple[int, bool]]:
         profiles = tuple(run.get("profiles", ()))
         if not question["wanted"] or not all(Path(file).exists() for file in profiles):
             continue
-        found = matches(bench(run["config"], profiles), question["text"])
-        rank = next((n for n, match in enumerate(found, start=1) if match.computation.key in question["wanted"]), 0)
-        yield rank, bool(rank) and _has(found[rank - 1], question)
+        of = bench(run["config"], profiles)
+        found = matches(of, question["text"], question.get("before", ()))
+        wanted = [n for n, match in enumerate(found, start=1) if match.computation.key in question["wanted"]]
+        right = [n for n in wanted if _has(found[n - 1], question, of.config)]
+        yield next(iter(wanted), 0), next(iter(right), 0)
 
 
-def _has(found: Match, question: Mapping[str, Any]) -> bool:
-    """Return True unless it is the computation wanted most and lacks a named argument."""
-    named = question.get("arguments", {})
-    return found.computation.key != question["wanted"][0] or all(
-        found.arguments.get(key) == value
-        or (isinstance(value, dict) and value.items() <= dict(found.arguments.get(key, {})).items())
-        for key, value in named.items()
-    )
+def _has(found: Match, question: Mapping[str, Any], config: ExperimentConfig) -> bool:
+    """Return True unless it is the computation wanted most and lacks a named argument; what a configuration does not
+    name is as in the run."""
+    if found.computation.key != question["wanted"][0]:
+        return True
+    training = {key: value for key, value in vars(config.training).items() if value is not None}
+    now: dict[str, dict[str, Any]] = {"mesh": dict(config.mesh.ici), "changes": training}
+    for key, value in question.get("arguments", {}).items():
+        given = found.arguments.get(key, {} if key in now else None)
+        if key in now:
+            wanted = {axis_of(config.mesh, name) or name: size for name, size in value.items()}
+            if not wanted.items() <= {**now[key], **given}.items():
+                return False
+        elif given != value:
+            return False
+    return True
 
 
 if __name__ == "__main__":
     for file in sys.argv[1:]:
         measured = list(ranks(json.loads(Path(file).read_text("utf-8"))))
-        for name, some in (("", measured), (" with its arguments", [(rank, has) for rank, has in measured if has])):
-            first, three = (sum(0 < rank <= most for rank, _ in some) / len(measured) for most in (1, 3))
+        for name, some in zip(("", " with its arguments"), zip(*measured, strict=True), strict=True):
+            first, three = (sum(0 < rank <= most for rank in some) / len(measured) for most in (1, 3))
             print(f"{file}: {len(measured)} questions, first{name} {first:.0%}, among three {three:.0%}")

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -29,43 +28,52 @@ ROLE_WORDS = {
 }  # fmt: skip
 #: Keys of a configuration as MaxText, Megatron-LM and people write them.
 SETTING_WORDS = {
-    "batch": "global_batch", "global_batch": "global_batch", "gbs": "global_batch", "global_batch_size": "global_batch",
+    "batch": "global_batch", "bs": "global_batch", "global_batch": "global_batch", "gbs": "global_batch",
+    "global_batch_size": "global_batch",
     "global_train_batch_size": "global_batch", "train_batch_size": "global_batch", "seq_len": "seq_len",
     "seqlen": "seq_len", "seq_length": "seq_len", "sequence_length": "seq_len", "max_target_length": "seq_len",
     "context_length": "seq_len", "remat": "remat", "remat_policy": "remat", "recompute": "remat",
     "recompute_granularity": "remat", "micro_batch": "micro_batch", "mbs": "micro_batch",
-    "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "gradient_accumulation_steps": "grad_accum",
-    "micro_batches": "grad_accum", "microbatches": "grad_accum", "vpp": "virtual_stages",
+    "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "ga": "grad_accum",
+    "gradient_accumulation_steps": "grad_accum",
+    "micro_batches": "grad_accum", "microbatches": "grad_accum", "ubatches": "grad_accum", "vpp": "virtual_stages",
     "virtual_stages": "virtual_stages", "precision": "precision", "dtype": "precision",
     "optimizer": "optimizer", "weight_sharding": "weight_sharding", "sharding": "weight_sharding",
 }  # fmt: skip
-#: Values that a framework writes otherwise.
+#: Values that frameworks and people write otherwise.
 VALUE_WORDS = {
-    "bfloat16": "bf16", "selective": "minimal", "off": "none", "no": "none", "float16": "fp16",
-    "minimal_with_context": "none", "minimal_flash": "none",
+    "bfloat16": "bf16", "selective": "minimal", "float16": "fp16", "minimal_with_context": "none",
+    "minimal_flash": "none", **dict.fromkeys(("off", "no", "without", "w/o", "disable", "drop"), "none"),
 }  # fmt: skip
 _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
-#: Words that are a whole setting.
-_ALONE = {**{name: ("precision", name) for name in PRECISIONS}, "zero1": ("weight_sharding", "zero1")}
+#: Values that are of one key alone, and no other word.
+_ALONE = {
+    **dict.fromkeys(PRECISIONS, "precision"), **dict.fromkeys(OPTIMIZERS, "optimizer"),
+    "zero1": "weight_sharding", "minimal": "remat",
+}  # fmt: skip
+#: Axes that are also words of a sentence: their size follows at once.
+_SPOKEN = frozenset(("model", "data", "expert", "sequence", "context", "pipeline", "tensor", "replica"))
+#: How many words may stand between a key and its value.
+_APART = 2
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
 #: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
 #: scanned layer.
 _PHRASES = (
     (re.compile(r"\b(micro|global)[- ](batch)(?:[- ]size)?", re.IGNORECASE), r"\1_\2"),
+    (re.compile(r"(?<=\d),(?=\d{3}\b)"), ""),
     (re.compile(r"\bsequence[- ]length\b", re.IGNORECASE), "seq_len"),
     (re.compile(r"\bgrad(?:ient)?[- ]accum(?:ulation)?(?:[- ]steps)?\b", re.IGNORECASE), "grad_accum"),
     (re.compile(r"\b(\d+k)[- ](?:context|sequences?|seq)\b", re.IGNORECASE), r"seq_len \1"),
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
-    (re.compile(r"(\d+)\s*(?:->|→|to)\s*(\d+)"), r"\2"),  # from the one to the other
+    (re.compile(r"\S+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
+    (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
     (re.compile(r"\b(?:instead of|than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
 )
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
 )
-_BETWEEN = frozenset(("of", "size", "is", "be", "to", "at", "from", "must", "remain", "remains", "stay", "stays"))
-_WITHOUT = frozenset(("no", "without", "off", "w/o", "disable", "drop"))
-_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+")
+_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+|[,;?!]")
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,18 @@ class Settings:
         """Return all axes, those across slices as `dcn.data`."""
         return {**self.ici, **{f"dcn.{axis}": size for axis, size in self.dcn.items()}}
 
+    def over(self, other: Settings) -> Settings:
+        """Return these settings with others in their place where both name them."""
+        changes = {**self.changes, **other.changes}
+        return Settings({**self.ici, **other.ici}, {**self.dcn, **other.dcn}, changes, other.rest)
+
+    def with_last(self, number: int) -> Settings:
+        """Return these settings with another number for the last one that has one."""
+        numbers = [key for key, value in self.changes.items() if isinstance(value, int)]
+        if numbers:
+            return Settings(self.ici, self.dcn, {**self.changes, numbers[-1]: number})
+        return Settings({**self.ici, **dict.fromkeys(list(self.ici)[-1:], number)}, self.dcn, self.changes)
+
 
 def parse(text: str, config: ExperimentConfig) -> Settings:
     """Read the axes of this configuration's mesh, roles, training keys and flags of MaxText and Megatron-LM."""
@@ -100,40 +120,42 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
     tokens = [part for token in _TOKEN.findall(text) for part in _split(token, config.mesh)]
     while tokens:
         token = tokens.pop(0)
-        word = token.lower().lstrip("-").replace("-", "_")
-        between = len(list(takewhile(lambda each: each.lower() in _BETWEEN, tokens))) if word in SETTING_WORDS else 0
-        if between and len(tokens) > between and _value(SETTING_WORDS[word], tokens[between]) is not None:
-            del tokens[:between]
-        value = tokens[0] if tokens else ""
-        match = _FRAMEWORK.match(word)
+        word = token.lower().lstrip("-").rstrip(".").replace("-", "_")
         scope, _, name = word.rpartition(".") if word.startswith(("dcn.", "ici.")) else ("", "", word)
-        if match:
+        if match := _FRAMEWORK.match(word):
             scope, name = match[1] or "", match[2]
-        axis = axis_of(config.mesh, name)
-        size = whole_number(value.rstrip("."), digits=9)
+        axis, key = axis_of(config.mesh, name), SETTING_WORDS.get(word)
+        place = _place(key or "", tokens, 0 if name in _SPOKEN else _APART) if axis or key else None
+        size = whole_number(tokens[place].rstrip("."), digits=9) if axis and place is not None else None
         if name == "seq" and size and config.hardware.chips_per_slice % size:
             changes["seq_len"] = size  # no axis has this size
-            tokens.pop(0)
         elif axis and size:
             (dcn if scope == "dcn" else ici)[axis] = size
-            tokens.pop(0)
-        elif word == "per_device_batch_size" and size:
-            changes["global_batch"] = size * config.hardware.chips
-            tokens.pop(0)
-        elif (key := SETTING_WORDS.get(word)) and (found := _value(key, value)) is not None:
-            changes[key] = found
-            tokens.pop(0)
-        elif word in _WITHOUT and SETTING_WORDS.get(value.lower().rstrip(".")) == "remat":
-            changes["remat"] = "none"
-            tokens.pop(0)
-        elif word in REMAT and SETTING_WORDS.get(value.lower()) == "remat":
-            changes["remat"] = word
-            tokens.pop(0)
+        elif word == "per_device_batch_size" and tokens and (each := whole_number(tokens[0], digits=9)):
+            changes["global_batch"], place = each * config.hardware.chips, 0
+        elif key and place is not None:
+            changes[key] = _value(key, tokens[place])
+        elif key and rest and _value(key, rest[-1]) is not None:
+            changes[key] = _value(key, rest.pop())
         elif word in _ALONE:
-            changes |= [_ALONE[word]]
+            changes[_ALONE[word]] = word
         else:
-            rest.append(token)
+            rest += [token] * (token not in ",;?!")
+            continue
+        if place is not None:
+            rest += tokens[:place]
+            del tokens[: place + 1]
     return Settings(ici, dcn, changes, tuple(rest))
+
+
+def _place(key: str, tokens: Sequence[str], most: int) -> int | None:
+    """Return where the value of a training key, or the size of an axis, stands among the next words of a clause."""
+    for place, token in enumerate(tokens[: most + 1]):
+        if _value(key, token) is not None:
+            return place
+        if token in ",;?!" or token.endswith(".") or {*SETTING_WORDS, *ROLE_WORDS} & {token.lower()}:
+            break
+    return None
 
 
 def _split(token: str, mesh: Mesh) -> list[str]:

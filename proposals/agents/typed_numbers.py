@@ -58,13 +58,13 @@ _COUNTED = re.compile(
 _ORDINAL = re.compile(
     r"\b(proposal|finding)s?,?(?: number)?((?: #?\d\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
 )
-#: A name and its version or size in a text: `Llama 3`, `JAX 0.4`.
-_NAMED = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]+ [\d.]*\d")
-_PAIR = re.compile(r"([A-Za-z_][\w.-]*?)(?:\s*[=:]\s*[\"']?|(?:`?[ -](?:(?:of|to) )?`?)?(?=\d))(\w*)")
+#: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`; and how it may be written otherwise.
+_NAMED, _JOINT = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]+[ :][\d.]*\d"), re.compile(r"[ _-]")
+_PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w.-]*?)(?:\s*[=:]\s*[\"']?|(?:`?[ -](?:(?:of|to) )?`?)?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
 _DIGITS = re.compile(r"\d+")
-_MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|])))+")
+_MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|?!])))+")
 _SETTINGS = frozenset((*ROLE_WORDS, *SETTING_WORDS, *SETTING_WORDS.values()))
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.run.chips}"
 _UNKNOWN = (
@@ -95,8 +95,9 @@ class Typed:
         references: places of the references in it.
         """
         for start, end in references:
-            text = text[:start] + " " * (end - start) + text[end:]
+            text = text[:start] + "\0" * (end - start) + text[end:]  # no settings are read across it
         text = re.sub(r"(?<=\d)×(?=\d)", "x", text)
+        text = re.sub(r"\b(micro|global)[- ](?=batch)", r"\1_", text, flags=re.IGNORECASE)
         for match in _CODE.finditer(text):
             said = match[0].strip("`")
             if node := self._said(said):
@@ -151,8 +152,8 @@ class Typed:
 
     def _named(self, match: re.Match[str]) -> list[Found] | None:
         """Return nothing for a name with its number that a result or the conversation has; None for others."""
-        said = re.compile(rf"(?<!\w){re.escape(match[0])}(?![\w.]*\d)")
-        return [] if any(said.search(text) for text, _ in self._texts) else None
+        said = re.compile(rf"(?<!\w){re.escape(_JOINT.sub('', match[0]))}(?![\d.]*\d)", re.IGNORECASE)
+        return [] if any(said.search(_JOINT.sub("", text)) for text, _ in self._texts) else None
 
     def _stated_until(self, word: re.Match[str]) -> int:
         """Return the end of a number that the engineer wrote, with its unit; -1 for others."""

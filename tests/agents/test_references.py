@@ -234,16 +234,16 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
     ("right", "wrong"),
     [
         ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
-        ("Llama 3.1 8B", "Llama 3.1 70B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
+        ("Llama 3.1 8B", "Llama 3.1 70B"), ("Llama-3.1 8B", "Llama 3 8B"), ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
         ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
         ("A global batch of 256.", "A global batch of 64."), ("On a v5p-512.", "On a v5p-256."),
-        ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."), ("We keep TP4.", "We keep TP2."),
+        ("It follows arXiv 2511.03844.", "It follows arXiv 2407.21783."), ("We keep TP4.", "We keep TP2."), ("CPU:7 waits.", "CPU:6 waits."),
     ],
 )  # fmt: skip
 def test_settings_and_names_are_known_ones(right: str, wrong: str) -> None:
     run = {"global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
-    told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844", "mesh": "tp 4"}
+    told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844", "mesh": "tp 4", "core": "CPU:7"}
     typed = Typed(results={"r1": run | told})
     assert not refused(typed, right) and len(refused(typed, wrong)) == 1
 
@@ -262,6 +262,16 @@ def test_a_typed_number_is_printed_with_what_it_is_of() -> None:
         ("data 2 · model 2", "proposal 1 · mesh"),
     ]  # fmt: skip
     assert 'data-of="proposal 2 · changes global batch"' in printed.html()
+
+
+def test_settings_around_a_reference_and_behind_a_number_are_read_by_themselves() -> None:
+    results = {"r1": {"step_time_s": 2.0, "changes": {"grad_accum": 128}}}
+    typed = Typed(["Is a rate of 3e-4 right for batch 8?"], results)
+    printed = resolve("for each one: {r1.step_time_s} at grad_accum 128, a rate of 3e-4 and batch 8", results, typed)
+    assert printed.complaints == ()
+    assert printed.plain.replace("\u00a0", " ") == (
+        "for each one: 2.00 s at grad_accum 128, a rate of 3e-4 and batch 8"
+    )
 
 
 def test_a_part_of_one_section_alone_is_found_and_settings_print_as_a_whole() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agent.tools import ToolError
 from dialogue.computations import registry, run
-from dialogue.computations.matching import matches
+from dialogue.computations.matching import OF_SETTINGS, matches
 from evaluation.quality.evidence import PROFILES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
@@ -147,7 +147,7 @@ def test_settings_are_read_as_people_write_them(text: str, ici: dict[str, int], 
 @pytest.mark.parametrize(("text", "ici", "changes"), [row for row in SETTINGS if row[1] or row[2]])
 def test_settings_always_lead_to_their_price(text: str, ici: dict[str, int], changes: dict[str, Any]) -> None:
     which = of("step time alone")
-    first = next(match for match in matches(which, text)[:2] if match.computation.key == "price")
+    first = next(match for match in matches(which, text)[:2] if match.computation.key in OF_SETTINGS)
     assert not first.problem
     assert {axis: first.arguments["mesh"].get(axis, 1) for axis in ici} == ici
     now = which.config.training

@@ -263,6 +263,9 @@ def _sum(values: list[float | None]) -> float | None:
     return None if not values or None in values else sum(value or 0.0 for value in values)
 
 
+_BUFFERS = "The split is of the compiler's buffers; the peak of the device itself was not recorded."
+
+
 def _memory(bench: Workbench, asked: Look) -> Result:
     """Return memory per chip: measured peak with what was live at it, and the predicted parts with what shards them."""
     config, memory = bench.config, bench.profile.memory
@@ -288,6 +291,7 @@ def _memory(bench: Workbench, asked: Look) -> Result:
         },
         compile_check=sentence(bench.compiled) if bench.compiled else NOT_COMPILED,
         at_peak=kinds, at_peak_by_module=modules, peak_set_by=hbm.statement(memory),
+        note=_BUFFERS if schedule and memory.peak_bytes is None else "",
         _about=about("predicted", "memory per chip", "kpi:memory"),
     )  # fmt: skip
 

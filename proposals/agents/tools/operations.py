@@ -69,6 +69,9 @@ _DETAILS = (
 )
 
 
+_OVERCOUNTED = "Above the roofline: the cost model counts more FLOPs or bytes than were executed; use neither."
+
+
 def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
     """Return an op per step and core, as measured; whole: with its FLOPs, bytes, bandwidths and HLO.  rank: by time."""
     fact, roof, more = bench.ops.get(op.key), bench.diagnosis.roofline, {}
@@ -86,7 +89,7 @@ def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
         op, "name time_s collective exposed_s achieved_bytes_per_s possible_bytes_per_s phase module",
         rank=rank, key=op.key,
         share=op.time_share, category=op.category or op.family, axis="+".join(_axes(op)),
-        efficiency=op.roofline_efficiency,
+        efficiency=op.roofline_efficiency, note=_OVERCOUNTED if (op.roofline_efficiency or 0.0) > 1.0 else "",
         bound_by="" if (op.bound_by or "unknown").lower() == "unknown" else op.bound_by,
         source=(fact.source if fact else "") or op.source,
         _about=about("measured", f"{op.name}, op {rank}", f"op:{op.key}"), **more,
