@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log10
 
@@ -58,8 +58,8 @@ _COUNTED = re.compile(
 _ORDINAL = re.compile(
     r"\b(proposal|finding)s?,?(?: number)?((?: #?\d\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
 )
-#: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`; and how it may be written otherwise.
-_NAMED, _JOINT = re.compile(r"[A-Za-z]*[A-Z][A-Za-z]+[ :][\d.]*\d"), re.compile(r"[ _-]")
+#: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`.
+_NAMED = re.compile(r"([A-Za-z]*[A-Z][A-Za-z]+)[ :-]([\d.]*\d)")
 _PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w.-]*?)(?:\s*[=:]\s*[\"']?|(?:`?[ -](?:(?:of|to) )?`?)?(?=\d))(\w*)")
 #: What programs write around the name of an axis.
 _AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
@@ -97,7 +97,7 @@ class Typed:
         for start, end in references:
             text = text[:start] + "\0" * (end - start) + text[end:]  # no settings are read across it
         text = re.sub(r"(?<=\d)×(?=\d)", "x", text)
-        text = re.sub(r"\b(micro|global)[- ](?=batch)", r"\1_", text, flags=re.IGNORECASE)
+        as_written, text = text, re.sub(r"\b(micro|global)[- ](?=batch)", r"\1_", text, flags=re.IGNORECASE)
         for match in _CODE.finditer(text):
             said = match[0].strip("`")
             if node := self._said(said):
@@ -113,7 +113,9 @@ class Typed:
         for pattern, bound in ((_MESH, self._setting), (_ORDINAL, self._ordinal), (_NAMED, self._named)):
             for match in pattern.finditer(text):
                 if (pieces := bound(match)) is not None:
-                    yield from pieces
+                    for start, end, what in pieces:
+                        is_value = isinstance(what, Value)
+                        yield start, end, replace(what, value=as_written[start:end]) if is_value else what
                     text = text[: match.start()] + _blank(match) + text[match.end() :]
         for match in _WORD.finditer(text):
             end = self._stated_until(match)
@@ -152,8 +154,8 @@ class Typed:
 
     def _named(self, match: re.Match[str]) -> list[Found] | None:
         """Return nothing for a name with its number that a result or the conversation has; None for others."""
-        said = re.compile(rf"(?<!\w){re.escape(_JOINT.sub('', match[0]))}(?![\d.]*\d)", re.IGNORECASE)
-        return [] if any(said.search(_JOINT.sub("", text)) for text, _ in self._texts) else None
+        said = re.compile(rf"(?<!\w){match[1]}[ :_-]?{re.escape(match[2])}(?![\d.]*\d)", re.IGNORECASE)
+        return [] if any(said.search(text) for text, _ in self._texts) else None
 
     def _stated_until(self, word: re.Match[str]) -> int:
         """Return the end of a number that the engineer wrote, with its unit; -1 for others."""
