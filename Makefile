@@ -73,6 +73,10 @@ vectors: ## compute the vectors of the shipped passages and records, which a fir
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.shipped_vectors
 
+palette: ## fit which computation a text asks for, from evaluation/questions
+	@bin/bootstrap run
+	@$(PYTHON) -m evaluation.fit_palette
+
 glossary: ## write docs/glossary.md from what the application shows
 	@bin/bootstrap run
 	@$(PYTHON) -m evaluation.glossary

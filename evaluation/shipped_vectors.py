@@ -1,4 +1,4 @@
-"""Write knowledge/embedding/shipped.npz: vectors of the shipped passages, records, and questions of the palette."""
+"""Write knowledge/embedding/shipped.npz: vectors of the shipped passages and records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 
 def texts() -> list[str]:
-    """Return what a first start gives vectors to, and what the palette compares with."""
-    return [*passages_and_questions(), *records(), *questions()]
+    """Return what a first start gives vectors to."""
+    return [*passages_and_questions(), *records()]
 
 
 def passages_and_questions() -> Iterator[str]:
@@ -27,12 +27,6 @@ def records() -> Iterator[str]:
 
     for record in seeds.records():
         yield to_row(record, None).embedding_text()
-
-
-def questions() -> Iterator[str]:
-    from dialogue.computations.matching import questions
-
-    return (text for each in questions().values() for text in each)
 
 
 def main() -> None:

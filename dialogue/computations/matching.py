@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,8 @@ from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_e
 from proposals.agents.workbench import Workbench
 from proposals.candidate import keeps
 
-#: How people ask for each computation.
-ASKED: Mapping[str, list[str]] = tomllib.loads(Path(__file__).with_name("asked.toml").read_text("utf-8"))
+#: What `evaluation.fit_palette` learned from how people ask for each computation.
+WEIGHTS = Path(__file__).with_name("asked.npz")
 #: Characters of a text that are looked at.
 SEARCHED = 400
 #: Computations that words alone lead to.
@@ -38,9 +36,9 @@ COMMON = frozenset((
     "this", "to", "up", "us", "was", "we", "what", "when", "where", "which", "who", "why", "will", "with", "would",
     "you", "your", "run",
 ))  # fmt: skip
-#: What a computation must score to be shown, and what counts towards it beside the nearness of its questions: a named
+#: What a computation must score to be shown, and what counts towards it beside how probable it is: a named
 #: argument, a configuration for its price.
-LEAST, NAMED, SETTINGS = 0.6, 0.2, 0.3
+LEAST, NAMED, SETTINGS = 0.1, 0.2, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
@@ -110,7 +108,7 @@ def _fit(word: str, among: Sequence[str]) -> float:
 def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Match]:
     """Return the computations that a text leads to, the best first; a configuration in it always leads to one of it.
 
-    A computation counts by how near its own questions are to the text, and by the arguments that the text names.
+    A computation counts by how people asked for it, and by the arguments that the text names.
     before: what was asked earlier in the conversation.
     """
     asked, earlier = _configurations(bench, text, before)
@@ -159,25 +157,23 @@ def _configurations(
 
 
 def nearness(text: str) -> Mapping[str, float]:
-    """Return by computation how near the nearest of its title and questions is to a text: twice the cosine, as the mean
-    over the text and its clauses (-2 to 2)."""
+    """Return by computation the root of the probability that a text asks for it, as the mean over it and its clauses."""
     clauses = [part for part in _CLAUSES.split(text[:SEARCHED].strip()) if len(part) > CLAUSE]
-    keys, questions = _questions()
-    cosines = MiniLM().embed([text[:SEARCHED], *clauses]) @ questions.T
-    return {key: 2.0 * float(cosines[:, places].max(axis=1).mean()) for key, places in keys.items()}
+    keys, weights = _weights()
+    scores = np.exp(features([text[:SEARCHED], *clauses]) @ weights)
+    shares = (scores / scores.sum(axis=1, keepdims=True)).mean(axis=0)
+    return {key: float(share) ** 0.5 for key, share in zip(keys, shares, strict=True)}
 
 
-def questions() -> Mapping[str, Sequence[str]]:
-    """Return by computation its title and how people ask for it."""
-    return {item.key: (item.title, *ASKED[item.key]) for item in TABLE}
+def features(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return MiniLM's vectors of texts with a 1 behind each, (texts, 385)."""
+    return np.hstack([MiniLM().embed(texts), np.ones((len(texts), 1), np.float32)])
 
 
 @cache
-def _questions() -> tuple[Mapping[str, slice], NDArray[np.float32]]:
-    """Return the places of a computation's questions, and the vectors of all of them, (questions, 384)."""
-    ends = accumulate(len(each) for each in questions().values())
-    places = {key: slice(end - len(each), end) for end, (key, each) in zip(ends, questions().items(), strict=True)}
-    return places, MiniLM().embed([text for each in questions().values() for text in each])
+def _weights() -> tuple[list[str], NDArray[np.float32]]:
+    with np.load(WEIGHTS) as file:
+        return [str(key) for key in file["keys"]], file["weights"].astype(np.float32)
 
 
 def _parts(text: str, bench: Workbench) -> list[str]:
