@@ -1,7 +1,7 @@
 """Fit which computation a text asks for: multinomial logistic regression on MiniLM's vectors.
 
-`make palette` writes dialogue/computations/asked.npz from evaluation/questions: asked.toml, and the labelled questions of
-live*.json, of which a computation that a labeller wanted in the second place or later counts half.
+`make palette` writes dialogue/computations/asked.npz from evaluation/questions: asked.toml, and the labelled questions
+of live*.json, of which a computation that a labeller wanted in the second place or later counts half.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _configurations(
 
 
 def nearness(text: str) -> Mapping[str, float]:
-    """Return by computation the root of the probability that a text asks for it, as the mean over it and its clauses."""
+    """Return by computation the root of the probability that a text asks for it, the mean over it and its clauses."""
     clauses = [part for part in _CLAUSES.split(text[:SEARCHED].strip()) if len(part) > CLAUSE]
     keys, weights = _weights()
     scores = np.exp(features([text[:SEARCHED], *clauses]) @ weights)

@@ -44,10 +44,10 @@ def _has(found: Match, question: Mapping[str, Any], config: ExperimentConfig) ->
     training = {key: value for key, value in vars(config.training).items() if value is not None}
     now: dict[str, dict[str, Any]] = {"mesh": dict(config.mesh.ici), "changes": training}
     for key, value in question.get("arguments", {}).items():
-        given = found.arguments.get(key, {} if key in now else None)
+        given = found.arguments.get(key)
         if key in now:
             wanted = {axis_of(config.mesh, name) or name: size for name, size in value.items()}
-            if not wanted.items() <= {**now[key], **given}.items():
+            if not wanted.items() <= {**now[key], **(given or {})}.items():
                 return False
         elif given != value:
             return False

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log10
 
-from formatting.numbers import whole_number
 from perfmodel.chips import PRECISIONS, load_chips
 from proposals.agents.lookup import Node
 from proposals.agents.settings import ROLE_WORDS, SETTING_WORDS
@@ -22,8 +21,9 @@ from proposals.agents.values import Value
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _SPELLED = (
-    r"\b(?:(?:one|two|three|four|five|ten|eleven|twelve|\w+teen|six|seven|eight|nine|\w+ty|hundred|thousand|dozen|point)"
-    r"[ -]){1,6}(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b"
+    r"\b(?!one percent)(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|hundred"
+    r"|thousand|dozen|point)[ -]){1,6}"
+    r"(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b"
 )
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
 #: such as ½, unless it is the exponent of a letter; or a quantity in words.
@@ -60,12 +60,17 @@ _ORDINAL = re.compile(
 )
 #: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`.
 _NAMED = re.compile(r"([A-Za-z]*[A-Z][A-Za-z]+)[ :-]([\d.]*\d)")
-_PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w.-]*?)(?:\s*[=:]\s*[\"']?|(?:`?[ -](?:(?:of|to) )?`?)?(?=\d))(\w*)")
-#: What programs write around the name of an axis.
-_AXIS = re.compile(r"^.*\.|^(?:ici|dcn)_|_parallelism$")
+_KEYS = {**ROLE_WORDS, **SETTING_WORDS}
+_KEY = "|".join(re.escape(key).replace("_", "[-_]") for key in sorted(_KEYS, key=len, reverse=True))
+#: A size of an axis or training key, as programs and people write it: `ici_tensor_parallelism=16`, tp4, a batch of 8.
+_PAIR = re.compile(
+    rf"(?<![\w-])(?:ici_|dcn_)?(?P<key>{_KEY})(?:_parallelism)?"
+    r"(?:\s*[=:]\s*[\"']?|`?[ -]?(?:(?:of|to) )?`?)(?P<size>\d+)(?![\w%]|\.\d|,\d{3})",
+    re.IGNORECASE,
+)
+#: Between the sizes of one configuration.
+_GAP = re.compile(r"[` ]*[,;·×]?[` ]*(?:(?:and|by) )?`?")
 _DIGITS = re.compile(r"\d+")
-_MESH = re.compile(rf"(?:{_PAIR.pattern}(?:[,;·× `]+(?:and |by )?`?|\Z|(?=[.)|?!])))+")
-_SETTINGS = frozenset((*ROLE_WORDS, *SETTING_WORDS, *SETTING_WORDS.values()))
 _TYPED = "is a number that you typed; refer to the value of a result instead, such as {r1.run.chips}"
 _UNKNOWN = (
     "is no size or mesh that is current, proposed, priced in this conversation or stated by the engineer; price the "
@@ -110,12 +115,15 @@ class Typed:
                 items = int(match[1])
                 text = text[: match.start()] + _blank(match) + text[match.end() :]
         text = _COUNTED.sub(_blank, text)
-        for pattern, bound in ((_MESH, self._setting), (_ORDINAL, self._ordinal), (_NAMED, self._named)):
+        for start, end, sizes in _settings(text):
+            for first, last, what in self._setting(text[start:end], sizes):
+                written = as_written[start + first : start + last]
+                yield start + first, start + last, replace(what, value=written) if isinstance(what, Value) else what
+            text = text[:start] + " " * (end - start) + text[end:]
+        for pattern, bound in ((_ORDINAL, self._ordinal), (_NAMED, self._named)):
             for match in pattern.finditer(text):
                 if (pieces := bound(match)) is not None:
-                    for start, end, what in pieces:
-                        is_value = isinstance(what, Value)
-                        yield start, end, replace(what, value=as_written[start:end]) if is_value else what
+                    yield from pieces
                     text = text[: match.start()] + _blank(match) + text[match.end() :]
         for match in _WORD.finditer(text):
             end = self._stated_until(match)
@@ -126,23 +134,21 @@ class Typed:
                 yield match.start(), match.end(), f"“{match[0][:60]}” in “{' '.join(around.split())}” {_TYPED}."
 
     def may_compute_with(self, number: float) -> bool:
-        """Return True for a number that an expression may hold unsaid: a stated one, a power of ten."""
-        return any(number == value for value, _ in self._quantities) or (number >= 1 and log10(number).is_integer())
+        """Return True for a number that an expression may hold unsaid: a stated one, 0, a power of ten."""
+        known = any(number == value for value, _ in self._quantities)
+        return known or number == 0 or (number >= 1 and log10(number).is_integer())
 
-    def _setting(self, match: re.Match[str]) -> list[Found] | None:
-        """Return what a mesh, or settings, state; None for other words."""
-        said = match[0].rstrip(" ,;·×`")
-        sizes = _sizes(_written(said))
+    def _setting(self, said: str, sizes: Mapping[str, int]) -> list[Found]:
+        """Return what a mesh, or settings, state."""
         axes = {key: size for key, size in sizes.items() if key in ROLE_WORDS}
         parts = [axes] * bool(axes) + [{key: size} for key, size in sizes.items() if key not in axes]
         places = [next((node or True for of, node in self._configurations if _has(of, part)), None) for part in parts]
         if None in places:
-            return [(*match.span(), f"“{said[:60]}” {_UNKNOWN}.")]
+            return [(0, len(said), f"“{said[:60]}” {_UNKNOWN}.")]
         known = next((node for node in places if isinstance(node, Node)), None)
         known = (known.child(next(iter(sizes))) if known and len(sizes) == 1 else None) or known
         whole = [(0, len(said))] if "`" not in said else [each.span() for each in _DIGITS.finditer(said)]
-        pieces = ((match.start() + start, said[start:end]) for start, end in whole)
-        return [(at, at + len(text), _bound(text, known)) for at, text in pieces if known] if sizes else None
+        return [(start, end, _bound(said[start:end], known)) for start, end in whole if known]
 
     def _ordinal(self, match: re.Match[str]) -> list[Found] | None:
         """Return the proposals or findings that are named by their numbers; None where there are none."""
@@ -184,9 +190,8 @@ class Typed:
         if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
             return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
-        is_setting = any(_AXIS.sub("", key) in _SETTINGS for key, _ in _written(said))
         places = (node or True for text, node in self._texts if said in text.casefold())
-        return is_text and not is_setting and next(places, False)
+        return is_text and not _PAIR.search(said) and next(places, False)
 
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
@@ -235,7 +240,7 @@ class Typed:
         """Sizes of axes by role, and of training keys, of everything in results, arguments and the conversation that
         has some, with its place in results."""
         whole = [(_sizes(node.item.items()), node) for node in self._nodes if isinstance(node.item, Mapping)]
-        written = ((_sizes(_written(match[0])), node) for text, node in self._texts for match in _MESH.finditer(text))
+        written = ((sizes, node) for text, node in self._texts for _, _, sizes in _settings(text))
         known = [(sizes, node) for sizes, node in (*whole, *written) if sizes]
         return sorted(known, key=lambda each: each[1] is not None and each[1].path.startswith(_CALLS))
 
@@ -262,22 +267,27 @@ def _stem(name: str) -> str:
     return re.sub(r"\d+(?=\D*\Z)", "", name) if len(name) > 4 else ""
 
 
-def _written(text: str) -> Iterator[tuple[str, int]]:
-    """Yield (key, whole number) of settings in a text."""
-    named = ((match[1], whole_number(match[2])) for match in _PAIR.finditer(text))
-    return ((key, value) for key, value in named if value is not None)
+def _settings(text: str) -> Iterator[tuple[int, int, dict[str, int]]]:
+    """Yield (start, end, sizes) of each configuration, or part of one, in a text."""
+    group: list[re.Match[str]] = []
+    for pair in [*_PAIR.finditer(text), None]:
+        if group and (pair is None or not _GAP.fullmatch(text, group[-1].end(), pair.start())):
+            yield group[0].start(), group[-1].end(), _sizes((each["key"], int(each["size"])) for each in group)
+            group = []
+        group += [pair] if pair else []
 
 
 def _sizes(written: Iterable[tuple[str, object]]) -> dict[str, int]:
     """Return the axes of a configuration by their roles, and its training keys."""
-    named = ((_AXIS.sub("", name.casefold()).replace("-", "_"), size) for name, size in written if type(size) is int)
-    keys = {**ROLE_WORDS, **SETTING_WORDS}
-    return {keys[name]: size for name, size in named if name in keys}
+    whole = [(name, size) for name, size in written if type(size) is int]
+    named = ((name.casefold().rpartition(".")[2].replace("-", "_"), size) for name, size in whole)
+    return {_KEYS[name]: size for name, size in named if name in _KEYS}
 
 
 def _has(known: Mapping[str, int], part: Mapping[str, int]) -> bool:
-    """Return True if a configuration has these sizes; an axis that it does not name is of size 1."""
-    return all(known.get(key, 1 if key in ROLE_WORDS else 0) == size for key, size in part.items())
+    """Return True if a configuration has these sizes; an axis that a mesh does not name is of size 1."""
+    least = 1 if known.keys() & ROLE_WORDS.keys() else 0
+    return all(known.get(key, least if key in ROLE_WORDS else 0) == size for key, size in part.items())
 
 
 def _blank(match: re.Match[str]) -> str:

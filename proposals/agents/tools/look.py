@@ -15,6 +15,7 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import Finding
 from experiments import glossary, hbm
+from experiments.consistency import facts_of
 from experiments.step_profile import MODEL, PROFILE
 from formatting import did_you_mean
 from perfmodel.config import ConfigError, missing_facts
@@ -64,7 +65,7 @@ def _overview(bench: Workbench, asked: Look) -> Result:
     times = ("step_time_min_s", "step_time_max_s", "step_time_deviation_s", "mfu_convention", "basis")
     rows = _findings(bench, asked).findings
     found = Result(
-        run={**_without(run, "warnings"), "configuration": configuration},
+        run={**run, "configuration": configuration},
         kpis={**_without(kpis, *times), "shares": {key: share for key, share in kpis.shares.items() if share},
               "not_measured": [*kpis.not_measured]},
         breakdown=_without(_breakdown(bench, asked), "basis", "step_time_s"), verdict=_without(verdict, "evidence"),
@@ -82,7 +83,8 @@ def _overview(bench: Workbench, asked: Look) -> Result:
 def _run(bench: Workbench, _: Look) -> Result:
     """Return the run as configured and recorded.
 
-    model_shape: of a model that the configuration only names.  held: constraints and facts that the engineer confirmed.
+    model_shape: of a model that the configuration only names.  shows: what the profile tells of the configuration, read
+    from shapes and groups of its ops.  held: constraints and facts that the engineer confirmed.
     not_modelled: why no configuration of this program can be priced.
     """
     profile, config, device = bench.profile, bench.config, bench.profile.device
@@ -99,6 +101,7 @@ def _run(bench: Workbench, _: Look) -> Result:
             "from": profile.provenance, "basis": bench.diagnosis.basis, "device": device.kind,
             "cores": device.core_count, "recorded_cores": device.measured_cores, "hosts": device.host_count,
             "steps": len(profile.steps), "ops": len(profile.ops), "label": profile.label,
+            "shows": {key: fact.text for key, fact in facts_of(profile).known.items() if fact.sure != "stated"},
         },
     })  # fmt: skip
 
