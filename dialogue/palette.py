@@ -62,11 +62,13 @@ class Group:
 
 
 def results(
-    query: str, membership: Membership, experiment: Experiment | None, bench: Workbench | None, model: str = ""
-) -> list[Group]:
+    query: str, membership: Membership, experiment: Experiment | None, bench: Workbench | None, model: str = "",
+    before: Sequence[str] = (),
+) -> list[Group]:  # fmt: skip
     """Return the groups of rows that a text leads to, empty ones left out.
 
     bench: of the experiment, None where it has no diagnosis or none is chosen.  model: that answers free text, if any.
+    before: what was asked earlier in the conversation.
     """
     text = query.strip()
     words = words_of(" ".join(parse(text, bench.config).rest) if bench else text)
@@ -76,7 +78,7 @@ def results(
         ask = reverse("dialogue-ask", args=[experiment.pk])
         groups.append(Group("Ask", (Row(f"Ask the model: {text[:120]}", ask, model, asks=text),)))
     if experiment is not None and bench is not None:
-        groups.append(Group("Compute", tuple(_computations(experiment, bench, text))))
+        groups.append(Group("Compute", tuple(_computations(experiment, bench, text, before))))
         if text:
             groups.append(Group("In this run", tuple(_in_run(experiment, bench, words))[: MOST + 3]))
             groups.append(_read(experiment, bench, text, words))
@@ -90,8 +92,8 @@ def results(
     ]
 
 
-def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterator[Row]:
-    found = matches(bench, text) if text else []
+def _computations(experiment: Experiment, bench: Workbench, text: str, before: Sequence[str]) -> Iterator[Row]:
+    found = matches(bench, text, before) if text else []
     if not found:  # what most people ask, under whatever else the text leads to
         yield from (row_of(experiment, bench, registry()[key], {}) for key in (*OF_RUN, *OF_PROPOSALS))
     for match in found:
@@ -103,8 +105,6 @@ def _computations(experiment: Experiment, bench: Workbench, text: str) -> Iterat
 
 def _at_the_right(bench: Workbench, of: Configuration, key: str) -> tuple[str, str]:
     """The predicted time of a configuration, or its memory, and its detail.  Raises ToolError."""
-    if key not in ("price", "fits"):
-        return "", ""
     found = call(bench, PriceArguments(configurations=(of,)))
     assert isinstance(found, PricesSideBySide)
     (row,) = found.configurations

@@ -12,7 +12,7 @@ from accounts.permissions import MemberRequest, require
 from dialogue import content, palette
 from dialogue.computations import Computation, registry
 from dialogue.links import link_of
-from dialogue.models import Thread
+from dialogue.models import Message, Thread
 from dialogue.pages import chosen, is_full
 from dialogue.services import asking, computing, holding
 from dialogue.services.asking import DialogueError
@@ -23,18 +23,25 @@ from proposals.agents import chat
 from proposals.agents.settings import typed_value
 from proposals.agents.workbench import Workbench
 
+#: Questions of a conversation that a typed text may follow.
+EARLIER = 3
+
 
 def result_context(request: HttpRequest, membership: Membership, experiment: Experiment | None) -> dict[str, Any]:
     """What a list of results shows for `?q=`."""
     query, problem = request.GET.get("q", "")[: asking.MOST_CHARACTERS], ""
     bench: Workbench | None = None
+    before: list[str] = []
     if experiment is not None:
+        thread = chosen(request, experiment, None)
+        asked = thread.messages.filter(role=Message.Role.USER).order_by("-pk")[:EARLIER] if thread else ()
+        before = [message.text for message in reversed(asked)]
         try:
-            bench = computing.bench_of(experiment, membership.user, chosen(request, experiment, None))
+            bench = computing.bench_of(experiment, membership.user, thread)
         except DialogueError as error:
             problem = str(error)
     model = chat.provider_name()
-    groups = palette.results(query, membership, experiment, bench, model)
+    groups = palette.results(query, membership, experiment, bench, model, before)
     return {"groups": groups, "q": query, "model": model, "problem": problem, "experiment": experiment}
 
 

@@ -38,7 +38,7 @@ COMMON = frozenset((
 ))  # fmt: skip
 #: What a computation must score to be shown, and what counts towards it beside how probable it is: a named
 #: argument, a configuration for its price.
-LEAST, NAMED, SETTINGS = 0.1, 0.2, 0.3
+LEAST, NAMED, SETTINGS = 0.15, 0.2, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
@@ -124,7 +124,7 @@ def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Mat
         given, named = _filled(of, words, bench, text)
         if of.key == "other_chip":
             now = bench.config.hardware.chips
-            counts = [int(each) for each in re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?{_CHIPS}\b", text, re.IGNORECASE)]
+            counts = [int(each) for each in re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?{_CHIPS}s?\b", text, re.IGNORECASE)]
             there: dict[str, Any] = {"chips": counts[:1]} if counts and counts[0] != now else {}
             named += 2.0 * bool(there) * (not named)
             there |= {"mesh": asked[0][0].sizes, "changes": dict(asked[0][0].changes)} if asked and named else {}
@@ -214,17 +214,18 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     if of.arguments is OfSpending:
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)
-    mesh, said = bench.config.mesh, text.lower()
+    mesh, now, said = bench.config.mesh, bench.config.hardware, text.lower()
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in said]
     # `dynamic-update-slice.33` is a dynamic-update-slice.
     kinds = {op.name: re.sub(r"[.\d]+$", "", op.name).lower() for op in bench.diagnosis.ops[:KINDS]}
     spoken = {name: kind for name, kind in kinds.items() if len(kind) > 5 and kind in said}
     ops = ops or [name for name, kind in spoken.items() if "_" in kind]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in bench.diagnosis.collectives)}
+    said_chips = [chip for word in words if (chip := word.removesuffix("s")) in load_chips()]
     figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
     named: dict[str, tuple[str, float, list[str]]] = {
         "axis": ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
-        "other_chip": ("chip", 2.0, [w for w in words if w in load_chips() and w != bench.config.hardware.chip]),
+        "other_chip": ("chip", 2.0, [chip for chip in said_chips if chip != now.chip]),
         "op": ("op", 3.0, sorted(ops, key=len, reverse=True)),
         "ops": ("words", 2.0, list(spoken.values())),
         "vary": ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),

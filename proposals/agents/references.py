@@ -246,10 +246,13 @@ def _lookup(tree: ast.expr, results: Mapping[str, object]) -> Node:
     if not isinstance(name, str) or name not in results:
         raise PathError(f"there is no result {name!s:.40}; there are {listed(list(results)) or 'none'}")
     node = Node.of(results[name], name)
-    for key in path:
+    while path:
+        key = path.pop(0)
         found = node.child(key) or node.only_grandchild(key)
+        if found is None and path:  # a key with a point in it
+            found = node.child(f"{key}_{path.pop(0)}")
         if found is None:
-            near = nearest(results, name, [str(each) for each in path])
+            near = nearest(results, name, [str(each) for each in reversed(keys[:-1])])
             hint = f"; nearest: {', '.join(near)}" if near else ""
             raise PathError(f"{node.path} has no {key!s:.60}{hint}")
         node = found

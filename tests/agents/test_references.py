@@ -328,6 +328,10 @@ def test_an_escaped_line_break_in_a_quotation_is_a_space() -> None:
     assert resolve('{r1.text "first\\nsecond"}', {"r1": {"text": "the first\nsecond line"}}).plain == "first second"
 
 
+def test_a_key_with_a_point_is_read_as_it_is_printed() -> None:
+    assert resolve("{r1.assumed.model.layers}", {"r1": {"assumed": {"model.layers": 48}}}).plain == "48"
+
+
 def test_an_open_brace_is_complained_of() -> None:
     (found,) = resolve("The chips hold {r1.total_bytes as GB.", RESULTS, TYPED).complaints
     assert "closing brace" in found.message

@@ -9,7 +9,7 @@ import pytest
 
 from agent.tools import ToolError
 from dialogue.computations import registry, run
-from dialogue.computations.matching import OF_SETTINGS, matches
+from dialogue.computations.matching import OF_SETTINGS, matches, nearness
 from evaluation.quality.evidence import PROFILES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
@@ -202,3 +202,14 @@ def test_a_title_leads_to_its_computation(key: str) -> None:
 def test_what_the_words_name_fills_the_arguments(text: str, key: str, given: dict[str, Any]) -> None:
     found = {match.computation.key: match.arguments for match in matches(of("step time alone"), text)[:3]}
     assert found.get(key) == given, found
+
+
+def test_what_was_learned_from_questions_is_of_these_computations() -> None:
+    shares = nearness("why is the MFU so low?")
+    assert set(shares) == set(registry()) and max(shares, key=lambda key: shares[key]) == "mfu"
+
+
+def test_a_text_may_change_what_was_asked_before() -> None:
+    found = matches(of("step time alone"), "and remat full?", ["data 16 model 4, what then?"])
+    first, second = (each.arguments for each in found if each.arguments.get("changes") == {"remat": "full"})
+    assert (first["mesh"], second["mesh"]) == ({"data": 8, "model": 8}, {"data": 16, "model": 4})

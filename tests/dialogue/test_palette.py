@@ -115,6 +115,13 @@ def test_a_posted_question_is_kept_with_its_answer(people, ready):
     assert again.status_code == 204 and "#m-" in again["HX-Redirect"] and Thread.objects.count() == 1
 
 
+def test_a_number_alone_changes_what_was_asked_before(people, ready):
+    client = people.client("engineer")
+    client.post(of(ready.experiment, "price/?mesh=data=8,model=2"), {"thread": "new"})
+    rows = client.get("/jump/", {"q": "and with 4 there?", "experiment": ready.experiment.pk}).content.decode()
+    assert re.search(r'mesh\.model"[^>]*value="4"', rows), text_of(client.get("/jump/", {"q": "4"}))
+
+
 def test_what_a_thread_holds_counts_in_its_answers(people, ready, thread):
     client = people.client("engineer")
     typed = client.post(f"/experiments/{ready.experiment.pk}/dialogue/hold/", {"text": "model=1", "thread": thread.pk})
