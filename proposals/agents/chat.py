@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from proposals.agents.conversation import (
     FactStated,
     MeshOffered,
 )
-from proposals.agents.drafts import REPAIRS, Sources, look, prompt, roots
+from proposals.agents.drafts import REPAIRS, Sources, look, prompt
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, toolbox
 from proposals.agents.tools.shared import mesh_of
@@ -34,6 +35,8 @@ LONGEST_ANSWER = 30_000
 LONGEST_REFERENCE = 400
 #: Configurations offered to be added, of all that an answer speaks of.
 MOST_OFFERED = 3
+#: A row of `price` that an answer refers to.
+_ROW = re.compile(r"\b(r\d+)\.configurations\[(\d+)\]")
 NO_MODEL = "No language model is configured; free text needs one. An administrator sets one up under Settings."
 
 
@@ -146,13 +149,13 @@ def _asked(card: Any) -> Iterator[ConstraintStated | FactStated]:
 
 
 def offers(template: str, results: Sequence[ToolReturned]) -> Iterator[MeshOffered]:
-    """Yield configurations that were priced, can run, are no proposal yet, and that the answer speaks of."""
-    named = roots(template, {item.result_id: item for item in results})
-    priced: list[Any] = [item.result for item in results if item.result_id in named and item.name == "price"]
+    """Yield configurations that were priced and the answer refers to, that can run and are no proposal yet."""
+    priced = {item.result_id: (item.result or {}).get("configurations", ()) for item in results if item.name == "price"}
+    places = [(name, int(place)) for name, place in _ROW.findall(template)]
+    referred = [priced[name][place] for name, place in places if place < len(priced.get(name, ()))]
     rows = {
         (row["mesh"], json.dumps(row.get("changes", {}), sort_keys=True)): row
-        for found in priced
-        for row in (found or {}).get("configurations", ())
+        for row in referred
         if "step_time_s" in row and not ("violations" in row or "number" in row)
     }
     for row in list(rows.values())[:MOST_OFFERED]:
