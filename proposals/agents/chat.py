@@ -150,7 +150,8 @@ def _asked(card: Any) -> Iterator[ConstraintStated | FactStated]:
 
 def offers(template: str, results: Sequence[ToolReturned]) -> Iterator[MeshOffered]:
     """Yield configurations that were priced and the answer refers to, that can run and are no proposal yet."""
-    priced = {item.result_id: (item.result or {}).get("configurations", ()) for item in results if item.name == "price"}
+    found: dict[str, Any] = {item.result_id: item.result for item in results if item.name == "price"}
+    priced = {name: (result or {}).get("configurations", ()) for name, result in found.items()}
     places = [(name, int(place)) for name, place in _ROW.findall(template)]
     referred = [priced[name][place] for name, place in places if place < len(priced.get(name, ()))]
     rows = {

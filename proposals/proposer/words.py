@@ -18,7 +18,6 @@ from experiments.step_profile import MODEL, PROFILE
 from formatting import counted, listed
 from history.moves import RECOMPUTES
 from knowledge.supports import Condition, conditions
-from perfmodel.confidence import claimed
 from perfmodel.config import ExperimentConfig, Mesh
 from perfmodel.workload import chip_of
 from proposals.constraints import RULE
@@ -335,11 +334,9 @@ def _prediction(case: Case) -> dict[str, Any]:
         )  # fmt: skip
     if predicted.speedup is not None:
         words |= _gain(predicted)
-    for name, chance, field in (
-        ("chance", case.probability, "proposal.confidence"),
-        ("chance_alone", float(claimed(case.alone_faster or 0.0, bool(case.missing))), ""),
-    ):
-        words[name] = Value("chance to be faster", chance, "probability", "predicted", field=field)
+    words["chance"] = Value(
+        "chance to be faster", case.probability, "probability", "predicted", field="proposal.confidence"
+    )
     memory, old = predicted.hbm_per_chip_bytes, before.hbm_per_chip_bytes
     if old:
         words["memory_before"], _ = memory_of(old, "plan.baseline")

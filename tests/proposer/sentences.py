@@ -11,8 +11,11 @@ from experiments.sentences import Value, spans_of
 from proposals.plan import Plan, ProposalPlan
 from tests.diagnosis.test_numbers import QUANTITY
 
-#: Texts that a sentence quotes: of records, of rules and of constraints.
-QUOTES = ("precedent", "Precedent", "similar change", "similar run", "Invalid configuration", "constraint")
+#: Texts that a sentence quotes: of records, of rules, of constraints and of what a price doubts.
+QUOTES = (
+    "The profile recorded", "precedent", "Precedent", "similar change", "similar run", "Invalid configuration",
+    "constraint",
+)  # fmt: skip
 
 
 def check_sentences(plan: Plan, diagnosis: Diagnosis, *more: ProposalPlan) -> int:

@@ -46,7 +46,7 @@ class Configuration(Arguments):
 
     mesh: Sizes = Field(
         default_factory=dict,
-        description="Sizes by axis or role, in the run's order; across slices dcn.data; others keep theirs or take the rest.",
+        description="Sizes by axis or role, in the run's order; dcn.data across slices; the rest as fits.",
     )
     changes: Keys = Field(
         default_factory=dict,
