@@ -52,7 +52,11 @@ _ORDINALS = {
 _DIGITS = re.compile(r"\d+")
 _CHIPS = rf"(?:chips|[gt]pus|{'|'.join(load_chips())})"
 #: A whole number without a unit.
-_ALONE = re.compile(r"(?<![\w.,$])(\d{1,6})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b))")
+_ALONE = re.compile(
+    rf"(?<![\w.,$])(?<!finding )(?<!proposal )(\d{{1,6}})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b|{_CHIPS}))"
+)
+#: Characters of a text that a number alone may be the question of.
+SHORT = 60
 #: The proposal that a configuration is a change of.
 _ON_TOP = re.compile(r"\b(?:top of|with|to|reprice|from)\s+proposal\s+#?([1-9])\b", re.IGNORECASE)
 #: What a training run takes: tokens, and money for a chip and hour.
@@ -149,7 +153,7 @@ def _configurations(
     last = next((settings for said in reversed(before) if (settings := parse(said, config))), Settings())
     if last and named:
         named.append(last.over(named[-1]))
-    elif last and (number := _ALONE.search(_ORDINALS["proposal"].sub("", text))):
+    elif last and len(text) <= SHORT and (number := _ALONE.search(text)):
         named = [last.with_last(int(number[1]))]
     matched = [(settings, match) for settings in named if (match := _of_settings(bench, settings, on))]
     spoken = _of_settings(bench, last, 0) if last else None

@@ -66,7 +66,7 @@ _PHRASES = (
     (re.compile(r"\bgrad(?:ient)?[- ]accum(?:ulation)?(?:[- ]steps)?\b", re.IGNORECASE), "grad_accum"),
     (re.compile(r"\b(\d+k)[- ](?:context|sequences?|seq)\b", re.IGNORECASE), r"seq_len \1"),
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
-    (re.compile(r"\S+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
+    (re.compile(r"[^\s=:,]+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
     (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
     (re.compile(r"\b(?:instead of|than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
 )

@@ -21,9 +21,9 @@ from proposals.agents.values import Value
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _SPELLED = (
-    r"\b(?!one percent)(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|hundred"
+    r"(?i:\b(?!one percent)(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|hundred"
     r"|thousand|dozen|point)[ -]){1,6}"
-    r"(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b"
+    r"(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b)"
 )
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
 #: such as ½, unless it is the exponent of a letter; or a quantity in words.

@@ -222,7 +222,8 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
         ("Core 6 waits.", "6"), ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
         ("micro_batch 2", "micro_batch 2"), ("The number is\n\n48. That is low.", "48"), ("trained in mxfp4", "mxfp4"),
-        ("up to ten seconds", "ten seconds"), ("twenty-four gigabytes", "twenty-four gigabytes"),
+        ("up to ten seconds", "ten seconds"), ("Ten seconds of it", "Ten seconds"),
+        ("twenty-four gigabytes", "twenty-four gigabytes"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:

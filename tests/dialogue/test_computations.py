@@ -133,6 +133,7 @@ SETTINGS = [
      "max_target_length=8k", {"data": 32, "model": 2}, {"global_batch": 256, "remat": "full", "seq_len": 8192}),
     ("no remat, batch 512", {}, {"global_batch": 512, "remat": "none"}),
     ("micro batch 2, gradient accumulation of 4", {}, {"micro_batch": 2, "grad_accum": 4}),
+    ("data=8→16, remat = none → full", {"data": 16}, {"remat": "full"}),
     ("mbs 4 -> 8, global batch from 256 to 512", {}, {"micro_batch": 8, "global_batch": 512}),
     ("why is it slow", {}, {}), ("proposal 2", {}, {}), ("batch", {}, {}), ("tp=0", {}, {}), ("²", {}, {}),
 ]  # fmt: skip
@@ -213,3 +214,10 @@ def test_a_text_may_change_what_was_asked_before() -> None:
     found = matches(of("step time alone"), "and remat full?", ["data 16 model 4, what then?"])
     first, second = (each.arguments for each in found if each.arguments.get("changes") == {"remat": "full"})
     assert (first["mesh"], second["mesh"]) == ({"data": 8, "model": 8}, {"data": 16, "model": 4})
+
+
+def test_a_number_of_something_else_changes_nothing_that_was_asked_before() -> None:
+    which = of("step time alone")
+    for text in ("on 128 chips?", "why is finding 3 so big?"):
+        found = [each.arguments.get("mesh", {}).get("model") for each in matches(which, text, ["tp=4"])]
+        assert not {3, 128} & set(found)
