@@ -1,4 +1,4 @@
-"""Whether measured effects of flags hold elsewhere: `python -m evaluation.effects` writes docs/effects.md.
+"""Check whether measured effects of flags hold elsewhere: `python -m evaluation.effects` writes docs/effects.md.
 
 Kept apart: the trials of JAX on Llama 3.1 8B, a stack drawn before anything was fitted; constants were fitted on the
 others.  Beside it every stack is kept apart in turn.  The naive baseline says that no flag does anything.
@@ -14,7 +14,7 @@ from statistics import median
 
 from evaluation.report import wrapped
 from history import moves
-from history.effects import ANOTHER_DAY, REPEATS, Effect, Effects, Situation, Trial, trials_of
+from history.effects import ANOTHER_DAY, REPEATS, Effects, FlagEffect, FlagTrial, Situation, trials_of
 from history.seeds import records
 
 PAGE = Path(__file__).parents[1] / "docs" / "effects.md"
@@ -22,12 +22,12 @@ CHIP, KEPT_APART = "v6e", ("jax", "llama3.1-8b")
 
 
 @dataclass(frozen=True)
-class Row:
+class ExpectedTrial:
     """A trial, and what the others let expect of it.  effect: None where they say nothing."""
 
-    trial: Trial
+    trial: FlagTrial
     ratio: float
-    effect: Effect | None
+    effect: FlagEffect | None
 
     @property
     def measured(self) -> float:
@@ -47,7 +47,7 @@ class Row:
         return (self.ratio - 1.0) * (self.measured - 1.0) > 0.0
 
 
-def kept_apart(stack: tuple[str, str]) -> list[Row]:
+def kept_apart(stack: tuple[str, str]) -> list[ExpectedTrial]:
     """Return the trials of a stack as those of all others let expect them."""
     every = trials_of(records(), CHIP)
     trials = [trial for trial in every if trial.where.stack == stack and trial.record.speedup]
@@ -55,14 +55,15 @@ def kept_apart(stack: tuple[str, str]) -> list[Row]:
     expected = others.expected([(trial.before, trial.after, trial.where) for trial in trials])
     written = [(one.record.before.training["xla_flags"], one.record.after.training["xla_flags"]) for one in trials]
     effects = [others.of(*flags, trial.where) for flags, trial in zip(written, trials, strict=True)]
-    return [Row(trial, exp(mean), effect) for trial, (mean, _), effect in zip(trials, expected, effects, strict=True)]
+    told = zip(trials, expected, effects, strict=True)
+    return [ExpectedTrial(trial, exp(mean), effect) for trial, (mean, _), effect in told]
 
 
 def stacks() -> list[tuple[str, str]]:
     return sorted({trial.where.stack for trial in trials_of(records(), CHIP) if trial.record.speedup})
 
 
-def score(rows: Sequence[Row]) -> list[str]:
+def score(rows: Sequence[ExpectedTrial]) -> list[str]:
     """Return cells: trials, beyond the noise, sign right, median errors of all and of those beyond it, both naive."""
     beyond = [row for row in rows if row.is_beyond_noise]
     right = f"{sum(row.has_sign for row in beyond)} of {len(beyond)}"
@@ -162,7 +163,7 @@ trials in all, of the whole set, and stacks.
 """)
 
 
-def _named(rows: Sequence[Row]) -> str:
+def _named(rows: Sequence[ExpectedTrial]) -> str:
     return "; ".join(f"{row.trial.record.id} ({row.measured:.3f}, expected {row.ratio:.3f})" for row in rows) or "none"
 
 

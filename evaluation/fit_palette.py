@@ -39,7 +39,8 @@ def fit(examples: Sequence[tuple[str, Sequence[str]]]) -> tuple[list[str], NDArr
     from dialogue.computations.table import TABLE
 
     keys = [item.key for item in TABLE]
-    examples = [*((item.title, (item.key,)) for item in TABLE), *examples]
+    known = [(text, wanted) for text, wanted in examples if set(wanted) & set(keys)]
+    examples = [*((item.title, (item.key,)) for item in TABLE), *known]
     vectors = features([text[:SEARCHED] for text, _ in examples]) * np.array([*[FACTOR] * 384, 1.0])
     shares = np.zeros((len(examples), len(keys)))
     for row, (_, wanted) in zip(shares, examples, strict=True):

@@ -49,7 +49,7 @@ Z80 = NormalDist().inv_cdf(0.9)
 
 @dataclass(frozen=True)
 class Situation:
-    """What an effect depends on beside the flags.  stack: program and model; roles: of mesh axes larger than 1."""
+    """Hold what an effect depends on beside the flags.  stack: program and model; roles: of mesh axes larger than 1."""
 
     chip: str
     stack: tuple[str, str] = ("", "")
@@ -58,8 +58,8 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What a change of flags is expected to do to the time per token, and which records say so.
+class FlagEffect:
+    """Hold what a change of flags is expected to do to the time per token, and which records say so.
 
     ratio: time after / before, below 1 is faster, with its 80 % interval; sigma: standard deviation of its logarithm.
     trials: records of this change, its reverse or a part of it, the most telling first; whole: those of all of it.
@@ -103,7 +103,7 @@ def settings(written: object, chip: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Trial:
+class FlagTrial:
     """A record that changed flags alone.  change: flags that act otherwise after it, as they then are; log_ratio: of
     time per token, after over before; 0 of a run that failed."""
 
@@ -129,7 +129,7 @@ class Trial:
         return bool(shared) and 2 * len(shared) >= len(self.change) and self.direction(new) != 0.0
 
 
-def trials_of(records: Iterable[Record], chip: str) -> list[Trial]:
+def trials_of(records: Iterable[Record], chip: str) -> list[FlagTrial]:
     """Return the records of a chip that changed flags alone and name those of both sides."""
     found = []
     for record in records:
@@ -137,7 +137,7 @@ def trials_of(records: Iterable[Record], chip: str) -> list[Trial]:
         if record.chip == chip and record.changes == ("xla_flags",) and None not in written:
             ratio = -log(record.speedup) if record.speedup else 0.0
             before, after = (settings(flags, chip) for flags in written)
-            found.append(Trial(record, before, after, situation_of(record), ratio))
+            found.append(FlagTrial(record, before, after, situation_of(record), ratio))
     return found
 
 
@@ -156,7 +156,7 @@ class Effects:
         self._failed = [trial for trial in trials if trial.record.failure]
         self._sides = [(side, trial.where) for trial in self.trials for side in (trial.before, trial.after)]
 
-    def of(self, before: object, after: object, where: Situation) -> Effect | None:
+    def of(self, before: object, after: object, where: Situation) -> FlagEffect | None:
         """Return what a change of flags does to a run; None where fewer than `LEAST_TRIALS` trials tell of it, or none
         of some flag of it."""
         old, new = settings(before, self.chip), settings(after, self.chip)
@@ -170,18 +170,18 @@ class Effects:
         mean, sigma = self.expected([(old, new, where)])[0]
         whole = [trial for trial in told if change.keys() <= trial.change.keys()]
         failed = (one for one in self._failed if one.change and one.change.items() <= change.items())
-        return Effect(
+        return FlagEffect(
             exp(mean), exp(mean - Z80 * sigma), exp(mean + Z80 * sigma), sigma, tuple(one.record for one in told),
             len(whole), exp(median(one.log_ratio * one.direction(new) for one in whole or told)),
             tuple(one.record for one in failed),
         )  # fmt: skip
 
-    def offers(self, flags: Sequence[str], where: Situation) -> list[tuple[tuple[str, ...], Effect]]:
+    def offers(self, flags: Sequence[str], where: Situation) -> list[tuple[tuple[str, ...], FlagEffect]]:
         """Return the flags of a run with each set that measured well, and its effect, the largest gain first.
 
         A set is what one record changed; it is offered where it is likely to gain, and its median trial gained.
         """
-        found: dict[frozenset[tuple[str, str]], tuple[tuple[str, ...], Effect]] = {}
+        found: dict[frozenset[tuple[str, str]], tuple[tuple[str, ...], FlagEffect]] = {}
         for trial in self.trials:
             if trial.log_ratio >= 0.0 or _near(trial.where, where) < LEAST_NEAR:
                 continue
@@ -214,7 +214,11 @@ class Effects:
         """Return the inverse covariance of the measured pairs: of what flags do, and of noise, which pairs share that
         were compared with one baseline."""
         sides = [side for trial in self.trials for side in (trial.record.before, trial.record.after)]
-        runs = np.array([f"{where.stack} {side.label}" for side, (_, where) in zip(sides, self._sides, strict=True)])
+        # A side without a label is a run of its own.
+        runs = np.array([
+            f"{where.stack} {side.label or place}"
+            for place, (side, (_, where)) in enumerate(zip(sides, self._sides, strict=True))
+        ])  # fmt: skip
         spread = np.array([moves.number(side.kpis.get("repeat_spread")) or REPEATS for side in sides])
         noise = _differences((runs[:, None] == runs[None, :]) * np.outer(spread, spread) / 2.0)
         own = OF_ANY_CHANGE**2 + ANOTHER_DAY**2 * np.eye(len(self.trials))

@@ -122,7 +122,7 @@ DISAGREES, LEAST_LISTED = 0.25, 0.9
 
 
 class Disagreement(NamedTuple):
-    """What a profile recorded of a step, and what its configuration makes: `flops` executed per chip, or seconds of
+    """Hold what a profile recorded of a step, and its configuration makes: `flops` executed per chip, or seconds of
     `work`, matmuls and attention."""
 
     of: str

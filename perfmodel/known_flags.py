@@ -1,4 +1,4 @@
-"""What is documented of flags, variables and arguments of compilers, NCCL and frameworks, by name (flags.toml)."""
+"""Look up what is documented of flags, variables and arguments of compilers, NCCL and frameworks (flags.toml)."""
 
 from __future__ import annotations
 

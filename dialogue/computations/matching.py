@@ -166,7 +166,8 @@ def nearness(text: str) -> Mapping[str, float]:
     keys, weights = _weights()
     scores = np.exp(features([text[:SEARCHED], *clauses]) @ weights)
     shares = (scores / scores.sum(axis=1, keepdims=True)).mean(axis=0)
-    return {key: float(share) ** 0.5 for key, share in zip(keys, shares, strict=True)}
+    known = {key: float(share) ** 0.5 for key, share in zip(keys, shares, strict=True)}
+    return {item.key: known.get(item.key, 0.0) for item in TABLE}
 
 
 def features(texts: Sequence[str]) -> NDArray[np.float32]:

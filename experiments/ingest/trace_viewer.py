@@ -66,6 +66,8 @@ def _read(path: Path, name: str) -> tuple[dict[_Thread, list[_Event]], dict[_Thr
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         place, called = (event.get("pid"), event.get("tid")), event.get("name")
+        if not all(isinstance(each, int | str | None) for each in place):
+            continue
         if event.get("ph") == "M" and called in ("process_name", "thread_name"):
             names[place[0], place[1] if called == "thread_name" else None] = str(args.get("name"))[:200]
         start, duration = event.get("ts"), event.get("dur", 0)

@@ -68,7 +68,7 @@ _PHRASES = (
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"[^\s=:,]+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
     (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
-    (re.compile(r"\b(?:instead of|than|on top of)\b[^,;.?]*", re.IGNORECASE), ""),
+    (re.compile(r"\b(?:instead of|than)\b[^,;.?]*|\bon top of (?:proposal #?\d|it|that|this)\b", re.IGNORECASE), ""),
 )
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
@@ -100,7 +100,7 @@ class Settings:
         return Settings({**self.ici, **other.ici}, {**self.dcn, **other.dcn}, changes, other.rest)
 
     def with_last(self, number: int) -> Settings:
-        """Return these settings with another number for the last one that has one."""
+        """Return these settings with another number for the last training key that has one, else for the last axis."""
         numbers = [key for key, value in self.changes.items() if isinstance(value, int)]
         if numbers:
             return Settings(self.ici, self.dcn, {**self.changes, numbers[-1]: number})

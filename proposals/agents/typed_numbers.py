@@ -51,12 +51,12 @@ _SAME_UNIT = {
 _ITEM = re.compile(r"^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?(\d+)[.)](?=\s)", re.MULTILINE)
 #: Levels of intervals, and words of the field.
 _COUNTED = re.compile(
-    r"""\b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b)) | (?<=at\ )80\s?%
+    r"""\b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b))
     | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ORDINAL = re.compile(
-    r"\b(proposal|finding)s?,?(?: number)?((?: #?\d\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
+    r"\b(proposal|finding)s?,?(?: number)?((?: #?\d{1,2}\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
 )
 #: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`.
 _NAMED = re.compile(r"([A-Za-z]*[A-Z][A-Za-z]+)[ :-]([\d.]*\d)")
@@ -151,12 +151,12 @@ class Typed:
         return [(start, end, _bound(said[start:end], known)) for start, end in whole if known]
 
     def _ordinal(self, match: re.Match[str]) -> list[Found] | None:
-        """Return the proposals or findings that are named by their numbers; None where there are none."""
-        noun, numbers = match[1].casefold(), re.finditer(r"\d", match[2])
+        """Return the proposals or findings that are named by their numbers."""
+        noun, numbers = match[1].casefold(), _DIGITS.finditer(match[2])
         places = [(match.start(2) + each.start(), self._subjects.get(f"{noun} {each[0]}"), each[0]) for each in numbers]
-        if f"{noun} 1" in self._subjects and not all(node for _, node, _ in places):
+        if not all(node for _, node, _ in places):
             return [(*match.span(), f"“{match[0]}” is no {noun} that this conversation has looked at.")]
-        return [(start, start + 1, _bound(digit, node)) for start, node, digit in places if node]
+        return [(start, start + len(digits), _bound(digits, node)) for start, node, digits in places if node]
 
     def _named(self, match: re.Match[str]) -> list[Found] | None:
         """Return nothing for a name with its number that a result or the conversation has; None for others."""
@@ -185,12 +185,13 @@ class Typed:
 
     def _said(self, code: str) -> Node | bool:
         """Return the place of a piece of a text, shortened where it ends in …; True where the conversation has it."""
-        said = code.strip().casefold().partition("…")[0]
+        said, shortened, _ = code.strip().casefold().partition("…")
         number = _NUMBER.match(said)
         if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
             return False
         is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
-        places = (node or True for text, node in self._texts if said in text.casefold())
+        whole = re.compile(rf"(?<![\w.]){re.escape(said)}{'' if shortened else r'(?![.-]?[a-z0-9_])'}")
+        places = (node or True for text, node in self._texts if whole.search(text.casefold()))
         return is_text and not _PAIR.search(said) and next(places, False)
 
     @cached_property

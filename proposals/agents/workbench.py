@@ -138,25 +138,27 @@ class Workbench:
         own = config_to_json(self.config)
         known = tuple(parse_config(own)[1])
         text = json.dumps(_config_with_facts(own, facts), default=str)
-        profile, config, diagnosis = _under(ComparedByIdentity(self.profile), text, known, facts.get(PEAK))
+        profile, config, diagnosis = _under(ComparedByIdentity(self.profile), text, known, PEAK in facts)
         run = replace(self, profile=profile, config=config, diagnosis=diagnosis)
         return replace(run, facts=facts, shared_pricer=None, compiled=None)
 
 
 @lru_cache(maxsize=KEPT)
 def _under(
-    profile: ComparedByIdentity[StepProfile], text: str, known: tuple[str, ...], peak_bytes: float | None
+    profile: ComparedByIdentity[StepProfile], text: str, known: tuple[str, ...], has_peak: bool
 ) -> tuple[StepProfile, ExperimentConfig, Diagnosis]:
-    """Return the run under a configuration.  known: warnings that the run's own has already; peak_bytes: that the
-    profile does not hold."""
+    """Return the run under a configuration.  known: warnings that the run's own has already; has_peak: whether a
+    fact is the peak memory.  Raises ConfigError for a peak where the profile has its own."""
     config, warnings = parse_config(json.loads(text))
     # Of a key that a fact names: ignored, it would look as if it made no difference.
     if more := [line for line in warnings if line not in known]:
         field, message = more[0].split(": ", 1)
         raise ConfigError(field, message.replace(" and is ignored", "").replace("; ignored", ""))
     ran = profile.value
-    if peak_bytes is not None:
-        ran = replace(ran, memory=replace(ran.memory, peak_bytes=float(peak_bytes)))
+    if has_peak and config.measured is not None:
+        if ran.memory.peak_bytes is not None:
+            raise ConfigError(PEAK, "was measured by the profile, and is not supposed beside it")
+        ran = replace(ran, memory=replace(ran.memory, peak_bytes=config.measured.peak_memory_bytes))
     return ran, config, diagnose(ran, config)
 
 

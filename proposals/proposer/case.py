@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from diagnosis.report import Diagnosis, Finding
-from history.effects import Effect
+from history.effects import FlagEffect
 from history.moves import RECOMPUTES
 from history.record import Record
 from history.similarity import Alike
@@ -56,8 +56,8 @@ class Case:
     """Everything the sentences of one proposal are made from.
 
     changes: training keys that change.  exposed_s: communication per step that is not hidden.  faster: probability that
-    it runs and the step gets faster per token, alone_faster: the same without what was measured of this change
-    elsewhere, None where nothing was; runs: that it runs at all; keeping: that no legal candidate gains what
+    it runs and the step gets faster per token, counts_measured: whether runs of the same change that were
+    measured elsewhere count in it; runs: that it runs at all; keeping: that no legal candidate gains what
     is worth a change.  utility: what candidates are ranked by (`ranking`).
     precedent: the measured change most alike; warning: an alike run that failed; bears, warns: why.
     broken: rules of legality and constraints that it breaks; unchecked: sentences on what is not known to be legal;
@@ -82,7 +82,7 @@ class Case:
     exposed_s: float
     utility: float
     missing: tuple[str, ...]
-    alone_faster: float | None = None
+    counts_measured: bool = False
     precedent: Precedent | None = None
     bears: Alike | None = None
     warning: Precedent | None = None
@@ -92,7 +92,7 @@ class Case:
     doubts: tuple[str, ...] = ()
     disputed: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
-    effect: Effect | None = None
+    effect: FlagEffect | None = None
     policies: dict[str, list[Record]] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,7 @@ from experiments.consistency import exchange_unrecorded
 from experiments.sentences import Sentence
 from experiments.step_profile import PROFILE, StepProfile
 from formatting import listed
-from history.effects import Effect, Effects, Situation
+from history.effects import Effects, FlagEffect, Situation
 from history.moves import SETTINGS as POLICIES
 from history.record import Record
 from perfmodel.confidence import Confidence, shipped
@@ -118,7 +118,7 @@ class Pricer:
         self.calibration = self.evidence.calibration
         self.observed = Observed(self.evidence, profile.basis, bool(profile.step_time_s) or profile.basis != PROFILE)
         self.missing = missing_facts(config)
-        self._effects_of: dict[tuple[str, ...], Effect | None] = {}
+        self._effects_of: dict[tuple[str, ...], FlagEffect | None] = {}
 
     def propose(self, constraints: Constraints | None = None) -> Plan:
         """Up to three proposals, legal as far as is known and within the constraints; the first is the recommendation.
@@ -259,7 +259,7 @@ class Pricer:
         ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
         return PricedCandidates(candidates, prices, ranked, self.evidence, effects, self.observed.timed)
 
-    def effect_of(self, change: Mapping[str, Any]) -> Effect | None:
+    def effect_of(self, change: Mapping[str, Any]) -> FlagEffect | None:
         """Return the measured effect of the flags of a change; None where nothing is known of it."""
         flags = tuple(change.get("xla_flags", self.config.training.xla_flags))
         if flags == self.config.training.xla_flags or not self.flags_of_run:
@@ -286,7 +286,7 @@ class Pricer:
         return Situation(config.hardware.chip, stack, config.training.seq_len, roles)
 
     @cached_property
-    def offers(self) -> tuple[tuple[tuple[str, ...], Effect], ...]:
+    def offers(self) -> tuple[tuple[tuple[str, ...], FlagEffect], ...]:
         """The flags of the run with each set that measured well, with its effect; the largest gain first."""
         where = self.flags_of_run
         return tuple(self.effects.offers(self.config.training.xla_flags, where)) if where else ()
@@ -322,7 +322,7 @@ class Pricer:
             predicted=baseline if mesh == self.config.mesh and not changes else priced.predicted(index),
             faster=float(ranked.faster[index]),
             runs=float(ranked.runs[index]),
-            alone_faster=ranked.by_prices_alone(prices, index),
+            counts_measured=ranked.counts_measured(index),
             keeping=keeping,
             exposed_s=exposed_s(prices, candidates),
             utility=float(ranked.utility[index]),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from diagnosis.report import Diagnosis
 from experiments.step_profile import PROFILE, StepProfile
-from history.effects import Effect
+from history.effects import FlagEffect
 from history.moves import ROLES
 from perfmodel.calibration import Prices
 from perfmodel.catalogue import load_catalogue
@@ -36,7 +36,7 @@ from proposals.proposer.space import CHANGE_KINDS, Candidates
 Floats = npt.NDArray[np.float64]
 
 
-def price(c: Candidates, evidence: Evidence, effects: Sequence[Effect | None]) -> Prices:
+def price(c: Candidates, evidence: Evidence, effects: Sequence[FlagEffect | None]) -> Prices:
     """Price every candidate under the evidence: one entry each.  effects: measured, of the flags of each change."""
     assert evidence.calibration is not None
     spreads = [
@@ -154,12 +154,9 @@ class Ranked:
         """Probability that each runs and gains more than so much, in logarithms of time per token."""
         return self.runs * self.confidence.probability(self.gain, self.sigma, worth=worth)
 
-    def by_prices_alone(self, prices: Prices, index: int) -> float | None:
-        """Return `faster` without what was measured of the same change elsewhere; None where nothing was."""
-        if not np.isfinite(self.support.spread[index]):
-            return None
-        gain, sigma = np.log(prices.speedup[index]), prices.sigma[index]
-        return float(self.runs[index] * self.confidence.probability(gain, sigma))
+    def counts_measured(self, index: int) -> bool:
+        """Return True if `faster` counts measured runs of the same change."""
+        return bool(np.isfinite(self.support.spread[index]))
 
 
 def rank(
@@ -190,7 +187,7 @@ class PricedCandidates:
     prices: Prices
     ranked: Ranked
     evidence: Evidence
-    effects: Sequence[Effect | None]
+    effects: Sequence[FlagEffect | None]
     timed: bool
     rejected: Sequence[Rejected] = ()
     considered: int = 0

@@ -258,7 +258,7 @@ def _known(case: Case, batch: int | None, unpriced: Sequence[str]) -> frozenset[
         "largest": _largest(case),
         "precedent": case.precedent,
         "warning": case.warning,
-        "alone": case.alone_faster is not None and not case.keeps,
+        "counts_measured": case.counts_measured and not case.keeps,
         "fresh": _fresh(case),
         "unpriced": unpriced,
         "effect": case.effect,

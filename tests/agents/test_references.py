@@ -190,9 +190,9 @@ TYPED = Typed(
 @pytest.mark.parametrize(
     "text",
     [
-        "Batch 128 on 2048 chips.", "Proposals 1 and 2 beat finding 3.", "1. First\n2. Second", "The 80 % interval.",
+        "Batch 128 on 2048 chips.", "Proposals 1 and 2 differ.", "1. First\n2. Second", "The 80 % interval.",
         "`fsdp=16, tensor 4` or `data: 32` on v5e-256 in bf16.", "{r1.step_time_s as ms} at r1",
-        "A 3-D torus.", "Finding, number 7", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
+        "A 3-D torus.", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "From tensor 4 to tp 8.",
         "It may fill 20 % on 300 billion tokens.", "**1. Flags**",
@@ -220,7 +220,8 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("fsdp 16 and tp 8", "fsdp 16 and tp 8"),
         ("20 s", "20"),
         ("a 24-way tensor axis", "24"), ("½ of it", "½"), ("between 30-40 chips", "30-40"),
-        ("Core 6 waits.", "6"), ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
+        ("Core 6 waits.", "6"), ("Finding, number 7", "7"),
+        ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
         ("micro_batch 2", "micro_batch 2"), ("The number is\n\n48. That is low.", "48"), ("trained in mxfp4", "mxfp4"),
         ("up to ten seconds", "ten seconds"), ("Ten seconds of it", "Ten seconds"),
         ("twenty-four gigabytes", "twenty-four gigabytes"),
@@ -234,7 +235,9 @@ def test_other_digits_are_refused(text: str, digits: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("`fusion.3` waits.", "`fusion.4` waits."), ("It is an H100.", "It is a B300."),
+        ("`fusion.3` waits.", "`fusion.4` waits."),
+        ("`custom-call.12` waits.", "`custom-call.1` waits."),
+        ("It is an H100.", "It is a B300."),
         ("Llama 3.1 8B", "Llama 3.1 70B"), ("Llama-3.1 8B", "Llama 3 8B"),
         ("NeMo 26.08 prints it.", "NeMo 26.06 prints it."),
         ("It says `its links reach at most 45.0 GB/s`.", "They reach `45.0 GB/s`."),
@@ -247,6 +250,7 @@ def test_settings_and_names_are_known_ones(right: str, wrong: str) -> None:
     run = {"global_batch": 256, "model": "Llama 3.1 8B"}
     told = {"note": "NeMo 26.08 on H100, its links reach at most 45.0 GB/s", "op": "fusion.3"}
     told |= {"slice": "v5p-512", "paper": "arXiv 2511.03844", "mesh": "tp 4", "core": "CPU:7"}
+    told |= {"other": "custom-call.12"}
     typed = Typed(results={"r1": run | told})
     assert not refused(typed, right) and len(refused(typed, wrong)) == 1
 

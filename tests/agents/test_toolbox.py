@@ -467,3 +467,10 @@ def test_a_configuration_that_may_not_be_legal_says_why() -> None:
         bench("asap-experiment-1"), "price", {"configurations": [{"mesh": {"model": 16, "data": 4, "seq": 8}}]}
     ).result["configurations"]
     assert "violations" not in priced and "heads" in priced["doubts"][0]
+
+
+@pytest.mark.parametrize("peak", [[6e10], {"value": 6e10}, "much"])
+def test_a_supposed_peak_that_is_no_number_is_refused_in_a_sentence(peak: Any) -> None:
+    facts = {"measured.peak_memory_bytes": peak}
+    refused = call(bench("asap-experiment-3"), "price", {"proposals": [1], "facts": facts})
+    assert not refused.ok and "peak_memory_bytes" in refused.error

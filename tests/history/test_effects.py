@@ -1,4 +1,4 @@
-"""What trials of flags tell of a run: sign, size, and when nothing is said."""
+"""Check what trials of flags tell of a run: sign, size, and when nothing is said."""
 
 from dataclasses import replace
 

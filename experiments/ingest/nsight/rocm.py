@@ -111,6 +111,8 @@ def _of_rocprof(database: Database) -> tuple[Iterable[_Op], dict[Any, Range], li
         words = strings.get(of, "").removeprefix("MEMORY_COPY_").split("_")  # HOST_TO_DEVICE
         called = f"Memcpy {''.join(word.title() for word in words)}"
         device = to if to in kinds else source
+        if device not in kinds:  # from host to host
+            continue
         ops.append((stacks.get(event, (None, ""))[0], start, end, device, stream, "copy", called, moved, -1))
     calls = {stack: (start, end, called, thread) for start, end, called, thread, stack, _ in regions if stack}
     marks = [(start, end, called, thread) for start, end, called, thread, _, of in regions if "MARKER" in of]

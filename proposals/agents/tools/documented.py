@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agent.tools import Arguments
 from experiments.step_profile import XLA_PROFILES
-from history.effects import Effect
+from history.effects import FlagEffect
 from perfmodel import known_flags as documented
 from perfmodel.config import ConfigError, framework_of
 from perfmodel.execution import profile_named
@@ -63,7 +63,7 @@ def program(bench: Workbench) -> str:
     return "pytorch" if bench.profile.source_kind == "kineto" else ""
 
 
-def _effect(effect: Effect) -> Result:
+def _effect(effect: FlagEffect) -> Result:
     """Return what was measured, and what is expected here."""
     first = effect.trials[0]
     rests = {"trials": len(effect.trials), "of_the_whole_set": effect.whole, "stacks": effect.stacks}
