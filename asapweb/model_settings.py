@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.conf import settings as django_settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
@@ -120,7 +119,6 @@ def _page(request: MemberRequest, report: ConnectionReport | None = None) -> Htt
         "shown": shown(),
         "report": report,
         "limit_s": CHECK_LIMIT_S,
-        "embedding": django_settings.EMBEDDING["model"],
     }
     return page_or_part(request, "settings/model.html", "settings/_connection.html", context)
 

@@ -137,14 +137,6 @@ if HTTPS:
 #: The browsers' preload list concerns the owner of the whole domain, not one application on it.
 SILENCED_SYSTEM_CHECKS = ["security.W021"]
 
-# Retrieval: vectors come from the built-in model, or from an endpoint's where it is there and a model is named.
-EMBEDDING = {
-    "model": os.environ.get("ASAP_EMBEDDING_MODEL", ""),
-    "api_key": os.environ.get("OPENAI_API_KEY", ""),
-    "base_url": os.environ.get("OPENAI_BASE_URL", ""),
-    "dimensions": whole_number("ASAP_EMBEDDING_DIMENSIONS"),  # asked of models that can shorten their vectors
-}
-
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
@@ -278,7 +270,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     # A file of records that was checked and never imported.
     "forget imports": {"task": "history.tasks.forget_imports", "schedule": 600.0, "options": {"expires": 600}},
-    # What has no vector yet: another embedder was configured, or it failed.
+    # What has no vector yet.
     "embed pending rows": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1}

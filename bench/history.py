@@ -107,15 +107,14 @@ def write(counts: list[tuple[Any, int]]) -> float:
 
     from history.models import HistoryRecord
     from history.services.store import add_many, to_row
-    from knowledge.embedding import current_embedder
-    from knowledge.services.embedding import ensure_index, index_name
+    from knowledge.embedding.minilm import NAME, embed
 
     values = records(sum(count for _, count in counts))
-    embedder = current_embedder()
     described = [to_row(value, counts[0][0]).embedding_text() for value in values[:600]]
-    vectors = embedder.embed(described)
-    with connection.cursor() as cursor:
-        cursor.execute(f"drop index {index_name(HistoryRecord, embedder)}")  # made at the end, as it is faster
+    vectors = embed(described)
+    index = next(one for one in HistoryRecord._meta.indexes if one.name.endswith("hnsw_minilm"))
+    with connection.schema_editor() as editor:
+        editor.remove_index(HistoryRecord, index)  # made at the end, as it is faster
     done, took = 0, []
     for team, count in counts:
         began = time.perf_counter()
@@ -136,10 +135,11 @@ def write(counts: list[tuple[Any, int]]) -> float:
         cursor.execute(
             "update history_historyrecord r set embedding = v, embedding_model = %s, embedding_dimension = %s, "
             "embedded_hash = content_hash from vector_of o where o.id = r.id",
-            [embedder.name, len(vectors[0])],
+            [NAME, len(vectors[0])],
         )
         cursor.execute("set maintenance_work_mem = '512MB'")
-    ensure_index(HistoryRecord, embedder)
+    with connection.schema_editor() as editor:
+        editor.add_index(HistoryRecord, index)
     with connection.cursor() as cursor:
         cursor.execute("vacuum analyze history_historyrecord")
     return took[0]

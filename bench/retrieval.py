@@ -59,21 +59,18 @@ def fill(rows: int) -> float:
     """Write so many passages with their vectors; seconds that building the vector index took."""
     from django.db import connection
 
-    from knowledge.embedding import current_embedder
-    from knowledge.embedding.minilm import NAME
+    from knowledge.embedding.minilm import NAME, embed
     from knowledge.models import Document, Kind, Passage, stamped
     from knowledge.passage_file import read_all
-    from knowledge.services.embedding import ensure_index, index_name
 
     shipped = [passage for file in read_all() for passage in file.passages]
-    embedder = current_embedder()
-    vectors = embedder.embed([f"{passage.title}\n{passage.text}" for passage in shipped])
+    vectors = embed([f"{passage.title}\n{passage.text}" for passage in shipped])
     sentences = [re.split(r"(?<=[.:;])\s+", passage.text) for passage in shipped]
     random = np.random.default_rng(SEED)
     document = Document.objects.create(kind=Kind.TEXT, title="Benchmark", name="benchmark", sha256="-")
-    index = index_name(Passage, embedder)
-    with connection.cursor() as cursor:
-        cursor.execute(f"drop index {index}")  # building it at the end is faster than row by row
+    index = next(one for one in Passage._meta.indexes if one.name.endswith("hnsw_minilm"))
+    with connection.schema_editor() as editor:
+        editor.remove_index(Passage, index)  # building it at the end is faster than row by row
     for start in range(0, rows, 2000):
         made = []
         for n in range(start, min(start + 2000, rows)):
@@ -95,7 +92,7 @@ def fill(rows: int) -> float:
     began = time.perf_counter()
     with connection.cursor() as cursor:
         cursor.execute("set maintenance_work_mem = '512MB'")
-        ensure_index(Passage, embedder)
+        connection.schema_editor().add_index(Passage, index)
         took = time.perf_counter() - began
         cursor.execute("vacuum analyze knowledge_passage")
     return took
@@ -147,18 +144,17 @@ def agreement(queries: list[str]) -> float:
     """Share of the exact ten nearest that the index finds."""
     from django.db import connection, transaction
 
-    from knowledge.embedding import current_embedder
+    from knowledge.embedding.minilm import embed
     from knowledge.models import Passage
     from knowledge.vector_search import nearest
 
-    embedder = current_embedder()
     found = 0
     for query in queries:
-        vector = embedder.embed([query])[0]
-        near = {pk for pk, _ in nearest(Passage.objects.all(), vector, embedder.name, 10)}
+        vector = embed([query])[0]
+        near = {pk for pk, _ in nearest(Passage.objects.all(), vector, 10)}
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("set local enable_indexscan = off")
-            exact = {pk for pk, _ in nearest(Passage.objects.all(), vector, embedder.name, 10)}
+            exact = {pk for pk, _ in nearest(Passage.objects.all(), vector, 10)}
         found += len(near & exact)
     return found / (10 * len(queries))
 
@@ -170,7 +166,7 @@ def main(rows: int = ROWS) -> dict[str, float]:
         from django.db import connection
 
         from evaluation.retrieval.evaluate import load
-        from knowledge.embedding import current_embedder
+        from knowledge.embedding.minilm import embed
         from knowledge.services.search import search
 
         load()
@@ -188,7 +184,7 @@ def main(rows: int = ROWS) -> dict[str, float]:
         print(f"{len(queries)} questions; aim: p95 below {AIM_S * 1e3:.0f} ms\n")
         print(f"{'':32}{'median':>12}{'p95':>12}{'processor':>12}{'p95':>12}")
         cases: dict[str, Callable[[str], Any]] = {
-            "vector of the query": lambda query: current_embedder().embed([query]),
+            "vector of the query": lambda query: embed([query]),
             "fused": lambda query: search(None, query),
             "by vector": lambda query: search(None, query, mode="vector"),
             "by words": lambda query: search(None, query, mode="text"),

@@ -30,11 +30,11 @@ def records() -> Iterator[str]:
 
 
 def main() -> None:
-    from knowledge.embedding.minilm import MiniLM
+    from knowledge.embedding.minilm import compute
     from knowledge.embedding.shipped import FILE, write
 
     found = texts()
-    write(found, MiniLM().compute(found))
+    write(found, compute(found))
     print(f"{FILE}: {len(found)} texts, {FILE.stat().st_size / 1e6:.1f} MB")
 
 

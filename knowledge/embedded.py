@@ -2,8 +2,7 @@
 
 A concrete model adds the words: `search = search_column(A="title", B="text")`, and says in `embedding_text` what its
 vector stands for.  Rows are written without a vector; `knowledge.tasks.embed` gives them one, and a new one when their
-text or the configured embedder changes.  A vector keeps the name and the dimension of its embedder, and is only ever
-compared with vectors of the same one.
+text or the model changes.  A vector keeps the name of its model, and is only compared with vectors of the same one.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ class Embedded(models.Model):
         abstract = True
         indexes = [
             GinIndex(fields=["search"], name="%(class)s_words"),
-            # Of the built-in model; the one of another is made when it is first used (knowledge.services.embedding).
             HnswIndex(
                 OpClass(Cast("embedding", HalfVectorField(dimensions=DIMENSION)), name="halfvec_cosine_ops"),
                 name="%(class)s_hnsw_minilm",

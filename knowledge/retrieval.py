@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from knowledge.embedded import Embedded
-from knowledge.embedding import EmbeddingError, current_embedder
+from knowledge.embedding.minilm import NAME, EmbeddingError, embed
 from knowledge.synonyms import other_words
 from knowledge.text_search import Fragment, Words, excerpts, matching, parse
 from knowledge.vector_search import nearest, nearest_with_questions
@@ -69,7 +69,7 @@ class Retrieval:
     """What was found, best first.
 
     mode: which lists were asked for.  embedder: whose vectors were compared, empty where none were.  notes: sentences
-    for the reader on what could not be done, e.g. that the embedding endpoint gave no answer.
+    for the reader on what could not be done, e.g. that the weights of the model are not there.
     """
 
     hits: tuple[Hit, ...]
@@ -99,24 +99,23 @@ def retrieve(rows: QuerySet[Any], query: str, *, k: int = 5, mode: Mode = "fused
     candidates = max(CANDIDATES, k + offset)
     notes: list[str] = []
     by_vector: list[tuple[Any, float]] = []
-    embedder_name = ""
+    embedder = ""
     if mode != "text":
         try:
-            embedder = current_embedder()
-            vector = _vector_of(_with_synonyms(query), embedder.name)
-            embedder_name = embedder.name
-            by_vector = nearest_with_questions(words.without_excluded(rows), vector, embedder_name, candidates)
+            vector = _vector_of(_with_synonyms(query))
+            embedder = NAME
+            by_vector = nearest_with_questions(words.without_excluded(rows), vector, candidates)
         except EmbeddingError as error:
             notes.append(f"{error} Keyword search only.")
-    by_text = [] if mode == "vector" and embedder_name else matching(rows, words, candidates)
+    by_text = [] if mode == "vector" and embedder else matching(rows, words, candidates)
     hits = _fused(by_vector, by_text)[offset : offset + k]
-    return Retrieval(tuple(_explained(model, words, hits)), mode, embedder_name, tuple(notes))
+    return Retrieval(tuple(_explained(model, words, hits)), mode, embedder, tuple(notes))
 
 
 @lru_cache(maxsize=256)
-def _vector_of(query: str, embedder_name: str) -> NDArray[np.float32]:
+def _vector_of(query: str) -> NDArray[np.float32]:
     """Kept, since the next page and the counts beside a list ask with the same words."""
-    vector = current_embedder().embed([query])[0]
+    vector = embed([query])[0]
     vector.flags.writeable = False
     return vector
 
@@ -141,7 +140,7 @@ def similar(rows: QuerySet[Any], to: Embedded, *, k: int = 5) -> Retrieval:
     if to.embedding is None:
         return Retrieval((), "vector", notes=("It has no embedding yet: the workers are computing it.",))
     others = rows.exclude(pk=to.pk) if rows.model is type(to) else rows
-    neighbours = nearest(others, np.asarray(to.embedding, np.float32), to.embedding_model, k)
+    neighbours = nearest(others, np.asarray(to.embedding, np.float32), k)
     hits = tuple(Hit(pk, score, vector=Place(n, score)) for n, (pk, score) in enumerate(neighbours, 1))
     return Retrieval(hits, "vector", to.embedding_model)
 

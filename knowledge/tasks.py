@@ -30,5 +30,5 @@ def sweep() -> list[str]:
 
 @worker_ready.connect
 def sweep_at_start(sender: Any = None, **kwargs: Any) -> None:
-    """Another model may have been configured."""
+    """Another version may bring another model."""
     sweep.apply_async(countdown=20)

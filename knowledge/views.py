@@ -56,8 +56,6 @@ def passage(request: MemberRequest, key: str) -> HttpResponse:
         "back": reverse("knowledge") + (f"?{query}" if query else ""),
         "alike": alike.found,
         "notes": alike.notes,
-        "embedded": not embedding.stale(Passage, embedding.current_embedder().name)
-        .filter(pk=cited_passage.pk)
-        .exists(),
+        "embedded": not embedding.stale(Passage).filter(pk=cited_passage.pk).exists(),
     }
     return render(request, "knowledge/passage.html", context)

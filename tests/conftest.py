@@ -43,7 +43,6 @@ for name in (
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
     "ASAP_LLM_MODEL",
-    "ASAP_EMBEDDING_MODEL",
 ):
     os.environ.pop(name, None)
 os.environ |= {

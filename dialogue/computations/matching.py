@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agent.tools import ToolError
 from dialogue.computations.table import TABLE, Computation, OfSpending
-from knowledge.embedding.minilm import MiniLM
+from knowledge.embedding.minilm import embed
 from perfmodel.chips import load_chips
 from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
 from proposals.agents.tools.look import kpi_name
@@ -172,7 +172,7 @@ def nearness(text: str) -> Mapping[str, float]:
 
 def features(texts: Sequence[str]) -> NDArray[np.float32]:
     """Return MiniLM's vectors of texts with a 1 behind each, (texts, 385)."""
-    return np.hstack([MiniLM().embed(texts), np.ones((len(texts), 1), np.float32)])
+    return np.hstack([embed(texts), np.ones((len(texts), 1), np.float32)])
 
 
 @cache

@@ -91,8 +91,7 @@ def load() -> int:
 
     passages = load_shipped().passages
     for model in (Passage, Question):
-        while embed_some(model) != "none":
-            pass
+        embed_some(model)
     return passages
 
 

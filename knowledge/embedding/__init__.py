@@ -1,6 +1,1 @@
-"""Text as vectors of unit length: the built-in all-MiniLM-L6-v2, or the model of an OpenAI-compatible endpoint."""
-
-from knowledge.embedding.base import Embedder, EmbeddingError
-from knowledge.embedding.choose import current_embedder
-
-__all__ = ["Embedder", "EmbeddingError", "current_embedder"]
+"""Text as vectors of unit length, by the built-in all-MiniLM-L6-v2."""

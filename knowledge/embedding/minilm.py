@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knowledge.embedding.base import EmbeddingError
 from knowledge.embedding.shipped import digest, shipped_vectors
 
 NAME = "all-MiniLM-L6-v2"
@@ -37,40 +36,43 @@ _lock = threading.Lock()
 Weights = Mapping[str, NDArray[np.float32]]
 
 
-class MiniLM:
-    """The built-in embedder; loads on first use: half a second, and 90 MB that all processes share."""
+class EmbeddingError(Exception):
+    """The model's weights cannot be loaded; one sentence that says why."""
 
-    name = NAME
-    dimension = DIMENSION
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        known = shipped_vectors()
-        shipped = [known.get(digest(text)) for text in texts]
-        vectors = np.empty((len(texts), DIMENSION), np.float32)
-        unknown = [n for n, vector in enumerate(shipped) if vector is None]
-        vectors[unknown] = self.compute([texts[n] for n in unknown])
-        for n, vector in enumerate(shipped):
-            if vector is not None:
-                vectors[n] = vector
-        return vectors
+def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return a row of unit length for each text, (texts, 384).  Raises EmbeddingError.
 
-    def compute(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """As `embed`, of shipped texts too."""
-        if not texts:
-            return np.empty((0, DIMENSION), np.float32)
-        with _lock:
-            tokenizer, weights = _load()
-        encoded = tokenizer.encode_batch([text or " " for text in texts])
-        vectors = np.empty((len(texts), DIMENSION), np.float32)
-        for chosen in _batches([len(one.ids) for one in encoded]):
-            ids = np.zeros((len(chosen), len(encoded[chosen[-1]].ids)), np.int32)
-            mask = np.zeros(ids.shape, np.float32)
-            for row, n in enumerate(chosen):
-                tokens = encoded[n].ids
-                ids[row, : len(tokens)] = tokens
-                mask[row, : len(tokens)] = 1
-            vectors[chosen] = forward(weights, ids, mask)
-        return vectors
+    The model is loaded on first use: half a second, and 90 MB that all processes share.
+    """
+    known = shipped_vectors()
+    shipped = [known.get(digest(text)) for text in texts]
+    vectors = np.empty((len(texts), DIMENSION), np.float32)
+    unknown = [n for n, vector in enumerate(shipped) if vector is None]
+    vectors[unknown] = compute([texts[n] for n in unknown])
+    for n, vector in enumerate(shipped):
+        if vector is not None:
+            vectors[n] = vector
+    return vectors
+
+
+def compute(texts: Sequence[str]) -> NDArray[np.float32]:
+    """As `embed`, of shipped texts too."""
+    if not texts:
+        return np.empty((0, DIMENSION), np.float32)
+    with _lock:
+        tokenizer, weights = _load()
+    encoded = tokenizer.encode_batch([text or " " for text in texts])
+    vectors = np.empty((len(texts), DIMENSION), np.float32)
+    for chosen in _batches([len(one.ids) for one in encoded]):
+        ids = np.zeros((len(chosen), len(encoded[chosen[-1]].ids)), np.int32)
+        mask = np.zeros(ids.shape, np.float32)
+        for row, n in enumerate(chosen):
+            tokens = encoded[n].ids
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        vectors[chosen] = forward(weights, ids, mask)
+    return vectors
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

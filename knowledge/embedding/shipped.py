@@ -1,4 +1,4 @@
-"""The built-in embedder's vectors of texts that ship with the product: a first start reads them, and computes none.
+"""MiniLM's vectors of texts that ship with the product: a first start reads them, and computes none.
 
 `make vectors` writes the file; a text that is not in it, such as one that changed since, is computed as any other.
 """

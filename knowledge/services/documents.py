@@ -30,7 +30,7 @@ from knowledge import documents
 from knowledge.documents.errors import DocumentError
 from knowledge.documents.kinds import kind_of, too_large
 from knowledge.documents.limits import LIMITS
-from knowledge.embedding import current_embedder
+from knowledge.embedding.minilm import NAME
 from knowledge.models import Document, Passage, State, stamped
 from knowledge.services import embedding
 
@@ -73,7 +73,7 @@ def owned(teams: list[int] | Team) -> QuerySet[Document]:
 
 def counted(documents: QuerySet[Document]) -> QuerySet[Document]:
     """With `living`, how many passages each has, and `embedded`, how many of these have their vector."""
-    done = Q(passages__embedding_model=current_embedder().name, passages__embedded_hash=F("passages__content_hash"))
+    done = Q(passages__embedding_model=NAME, passages__embedded_hash=F("passages__content_hash"))
     return documents.annotate(living=Count("passages"), embedded=Count("passages", filter=done))
 
 

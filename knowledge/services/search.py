@@ -10,7 +10,6 @@ from django.db.models import F, Q, QuerySet
 
 from accounts.models import Team
 from knowledge import retrieval
-from knowledge.embedding import current_embedder
 from knowledge.models import Document, Passage
 from knowledge.retrieval import Hit, Mode, Retrieval, retrieve
 from knowledge.services.embedding import stale
@@ -38,7 +37,7 @@ class Answer:
     """What a search found, best first.
 
     mode: as asked.  embedder: whose vectors were compared, empty where none were.  notes: what the reader must know,
-    e.g. that the embedding endpoint did not answer and words alone were used.
+    e.g. that words alone were used.
     """
 
     found: tuple[Found, ...]
@@ -122,7 +121,7 @@ def seen_by(team: Team | None) -> Q:
 
 def waiting(team: Team | None) -> int:
     """Passages that a search by meaning does not see yet, because they have no vector of the current model."""
-    return stale(Passage, current_embedder().name).filter(pk__in=visible(team).values("pk")).count()
+    return stale(Passage).filter(pk__in=visible(team).values("pk")).count()
 
 
 def names_of(hardware: str) -> list[str]:

@@ -7,16 +7,15 @@ from history.models import HistoryRecord
 from history.services import store
 from history.services.search import Page, filtered
 from history.services.search import page as page_of
-from knowledge.embedding import current_embedder
+from knowledge.embedding.minilm import NAME, embed
 from tests.history.records import record, side
 
 
 def embedded() -> None:
     """Vectors for all records, as the workers compute them."""
-    embedder = current_embedder()
     rows = list(HistoryRecord.objects.filter(embedding=None))
-    for row, vector in zip(rows, embedder.embed([row.embedding_text() for row in rows]), strict=True):
-        row.embedding, row.embedding_model, row.embedding_dimension = vector, embedder.name, embedder.dimension
+    for row, vector in zip(rows, embed([row.embedding_text() for row in rows]), strict=True):
+        row.embedding, row.embedding_model, row.embedding_dimension = vector, NAME, len(vector)
         row.embedded_hash = row.content_hash
         row.save()
 

@@ -162,19 +162,8 @@ def test_passages_without_vectors_are_counted_and_found_by_words(people, passage
     assert f"doc-{own.pk}-2" in {row.passage.key for row in page.context["page"].rows}
     assert "keyword search only" in text(client.get(f"/knowledge/passages/doc-{own.pk}-2/"))
     assert "0 of 2 passages have embeddings" in text(client.get(f"/knowledge/documents/{own.pk}/"))
-    assert embed_some(Passage) == "none"
+    embed_some(Passage)
     assert "no embedding yet" not in text(client.get("/knowledge/"))
-
-
-def test_an_endpoint_that_is_down_leaves_words_and_says_so(people, passages, use_endpoint):
-    use_endpoint("http://127.0.0.1:9/v1")
-    client = people.client("viewer")
-    page = text(client.get("/knowledge/?q=gradients"))
-    # On a busy machine the time for a query may be over before the connection is refused.
-    assert "letters cannot be reached" in page or "letters did not answer within" in page
-    assert "Data parallelism" in page
-    assert client.get("/knowledge/passages/remat/").status_code == 200
-    assert client.get("/knowledge/documents/").status_code == 200
 
 
 # Documents

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from django.utils import timezone
 
 from accounts.models import Team
+from knowledge import retrieval
+from knowledge.embedding.minilm import NAME, EmbeddingError, embed
 from knowledge.models import Document, EmbeddingJob, Kind, Passage, Question, stamped
 from knowledge.retrieval import MODES, retrieve, similar
-from knowledge.services.embedding import (
-    EMBEDDINGS,
-    coverage,
-    embed_some,
-    ensure_index,
-    index_name,
-    stale,
-    sweep,
-    work,
-)
+from knowledge.services import embedding
+from knowledge.services.embedding import EMBEDDINGS, embed_some, stale, sweep, work
 from knowledge.services.search import passage, search, visible
 from tests.backend.services import dead_process
-from tests.knowledge.conftest import TEXTS, add_passages, counted, serving
+from tests.knowledge.conftest import TEXTS, add_passages
 
 pytestmark = pytest.mark.django_db
 
@@ -122,8 +114,7 @@ def ask(key: str, *texts: str) -> None:
     row.questions = list(texts)
     row.save()
     Question.objects.bulk_create(stamped(Question(passage=row, text=text) for text in texts))
-    while embed_some(Question) != "none":
-        pass
+    embed_some(Question)
 
 
 def test_a_passage_is_found_by_a_question_that_it_answers(passages) -> None:
@@ -184,7 +175,7 @@ def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
     ours, theirs = Team.objects.create(name="ours"), Team.objects.create(name="theirs")
     document = Document.objects.create(team=ours, kind=Kind.TEXT, title="Wiki", name="wiki.txt", sha256="2")
     add_passages(document, {"wiki": ("Our gradients", "Gradients are all-reduced in fp32 here.")})
-    assert embed_some(Passage) == "none"
+    embed_some(Passage)
     for mode in MODES:
         assert "wiki" in keys(search(ours, "gradients all-reduced", mode=mode))
         assert "data" in keys(search(ours, "gradients all-reduced", mode=mode))
@@ -202,8 +193,7 @@ def test_few_rows_behind_a_filter_are_all_found(passages) -> None:
     """The index gives up after so many neighbours that the filter drops; then the few are compared one by one."""
     document = Document.objects.create(kind=Kind.TEXT, title="Many", name="many", sha256="3")
     add_passages(document, {f"x{n}": ("Gradients", f"Gradients are all-reduced over axis {n}.") for n in range(400)})
-    while embed_some(Passage) != "none":
-        pass
+    embed_some(Passage)
     few = search(None, "gradients all-reduced over an axis", mode="vector", k=10, document=passages)
     assert set(keys(few)) == set(TEXTS)
 
@@ -222,10 +212,10 @@ def test_similar_rows_are_near_in_meaning(passages) -> None:
 
 def test_without_vectors_words_are_found_at_once(passages) -> None:
     add_passages(passages, {"new": ("Zero bubble", "A pipeline schedule splits the backward pass in two.")})
-    assert coverage(Passage) == (6, 7)
+    assert stale(Passage).count() == 1
     assert "new" in keys(search(None, "zero bubble schedule"))[:2]
-    assert embed_some(Passage) == "none"
-    assert coverage(Passage) == (7, 7)
+    embed_some(Passage)
+    assert not stale(Passage).exists()
     assert keys(search(None, "zero bubble schedule", mode="vector"))[0] == "new"
 
 
@@ -233,40 +223,23 @@ def test_a_changed_text_gets_a_new_vector(passages) -> None:
     changed = Passage.objects.get(key="torus")
     changed.text = "Prefetching on the host hides reading of the next batch."
     changed.save(update_fields=["text"])
-    assert [row.key for row in stale(Passage, "all-MiniLM-L6-v2")] == ["torus"]
+    assert [row.key for row in stale(Passage)] == ["torus"]
     before = Passage.objects.get(key="torus").embedding
-    assert embed_some(Passage) == "none"
+    embed_some(Passage)
     assert list(Passage.objects.get(key="torus").embedding) != list(before)
-    assert not stale(Passage, "all-MiniLM-L6-v2").exists()
+    assert not stale(Passage).exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_another_model_re_embeds_in_slices_and_compares_only_its_own(passages, use_endpoint) -> None:
-    from django.db import connection
-
+def test_vectors_of_another_model_are_not_compared_and_replaced_in_slices(passages) -> None:
     add_passages(passages, {f"y{n}": ("More", f"Passage {n} of another kind.") for n in range(60)})
-    assert embed_some(Passage) == "none"
-    with serving(counted) as server:
-        use_endpoint(server.url)
-        answer = search(None, "gradients", mode="vector")
-        assert answer.found == () and answer.embedder == "letters"  # nothing has its vectors yet, …
-        assert keys(search(None, "gradients"))[0] == "data"  # … and words find it all the same
-        assert sweep() == ["knowledge.passage"] or "knowledge.passage" in sweep()
-        done = 0
-        while (again := embed_some(Passage, for_s=0)) != "none":
-            assert again == "some"
-            assert coverage(Passage)[0] > done
-            done = coverage(Passage)[0]
-        assert 0 < done < 66
-        assert coverage(Passage) == (66, 66)
-        assert set(Passage.objects.values_list("embedding_model", "embedding_dimension")) == {("letters", 26)}
-        # Letters, not meaning: the nearest to a title and its own text is that passage.
-        assert keys(search(None, "\n".join(TEXTS["input"]), mode="vector"))[0] == "input"
-    use_endpoint("", model="")
-    assert embed_some(Passage) == "none"
-    assert set(Passage.objects.values_list("embedding_model", flat=True)) == {"all-MiniLM-L6-v2"}
-    with connection.cursor() as cursor:  # until then the index leads to dead vectors, and may miss a living one
-        cursor.execute("VACUUM knowledge_passage")
+    Passage.objects.update(embedding_model="another", embedding_dimension=7)
+    assert search(None, "gradients", mode="vector").found == ()
+    assert keys(search(None, "gradients"))[0] == "data"
+    assert "knowledge.passage" in sweep()
+    embed_some(Passage, for_s=0)
+    assert 0 < stale(Passage).count() < 66
+    embed_some(Passage)
+    assert set(Passage.objects.values_list("embedding_model", "embedding_dimension")) == {(NAME, 384)}
     assert keys(search(None, "recompute activations", mode="vector"))[0] == "remat"
 
 
@@ -276,72 +249,27 @@ def test_one_worker_at_a_time_gives_a_model_its_vectors(passages) -> None:
     job = EmbeddingJob.objects.get(embedded="knowledge.passage")
     assert EMBEDDINGS.claim(job.pk, "elsewhere/1/2/3/4")
     work(job.pk)
-    assert coverage(Passage) == (6, 7)  # a live worker has it
+    assert stale(Passage).count() == 1  # a live worker has it
     assert EMBEDDINGS.sweep() == []
     EmbeddingJob.objects.update(worker=dead_process())
     assert EMBEDDINGS.sweep() == [job.pk]
     work(job.pk)
     job.refresh_from_db()
-    assert coverage(Passage) == (7, 7) and (job.status, job.worker, job.attempts) == ("idle", "", 0)
+    assert not stale(Passage).exists() and (job.status, job.worker, job.attempts) == ("idle", "", 0)
 
 
-def test_vectors_that_failed_wait_for_the_next_sweep(passages, use_endpoint) -> None:
-    use_endpoint("http://127.0.0.1:9/v1")
-    sweep()
-    job = EmbeddingJob.objects.get(embedded="knowledge.passage")
-    work(job.pk)
-    job.refresh_from_db()
-    assert job.status == "idle" and EMBEDDINGS.sweep() == []
-    assert "knowledge.passage" in sweep()
-    job.refresh_from_db()
-    assert job.status == "queued"
+def test_a_text_that_changes_while_its_vector_is_computed_gets_another(passages, monkeypatch) -> None:
+    def edited_meanwhile(texts: list[str]) -> object:
+        Passage.objects.filter(key="remat").update(text="Everything is recomputed.", content_hash="new")
+        return embed(texts)
 
-
-@pytest.mark.django_db(transaction=True)
-def test_a_text_that_changes_while_its_vector_is_computed_gets_another(passages, use_endpoint) -> None:
-    from django.db import connection
-
-    def edited_meanwhile(texts: list[str], dimensions: int | None) -> object:
-        if len(texts) == len(TEXTS):
-            remat = Passage.objects.get(key="remat")
-            remat.text = "Everything is recomputed."
-            remat.save()
-            connection.close()
-        return counted(texts, dimensions)
-
-    with serving(edited_meanwhile) as server:
-        use_endpoint(server.url)
-        assert embed_some(Passage) == "some"
-        assert coverage(Passage) == (5, 6)
-        assert embed_some(Passage) == "none"
-        assert "Everything is recomputed." in server.requests[-1][0]
-    assert coverage(Passage) == (6, 6)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_every_model_has_its_index_and_none_that_nobody_needs(passages, use_endpoint) -> None:
-    from django.db import connection
-
-    def indexes(table: str = "knowledge_passage") -> set[str]:
-        with connection.cursor() as cursor:
-            cursor.execute("select indexname from pg_indexes where tablename = %s", [table])
-            return {name for (name,) in cursor.fetchall() if "_hnsw_" in name}
-
-    from knowledge.embedding import current_embedder
-
-    built_in = index_name(Passage, current_embedder())
-    assert indexes() == {built_in}
-    with serving(counted) as server:
-        use_endpoint(server.url, dimensions=7)
-        ensure_index(Passage, current_embedder())
-        ensure_index(Passage, current_embedder())
-        small = index_name(Passage, current_embedder())
-        assert indexes() == {built_in, small}
-        use_endpoint(server.url, dimensions=9)
-        assert embed_some(Passage) == "none"
-        assert indexes() == {built_in, index_name(Passage, current_embedder())}
-        ensure_index(Question, current_embedder())
-    assert indexes("knowledge_question") == set()  # a search compares all of them
+    Passage.objects.update(embedding_model="")
+    monkeypatch.setattr(embedding, "embed", edited_meanwhile)
+    embed_some(Passage)
+    assert [row.key for row in stale(Passage)] == ["remat"]
+    monkeypatch.undo()
+    embed_some(Passage)
+    assert not stale(Passage).exists()
 
 
 def test_the_planner_takes_the_index_of_the_model(passages) -> None:
@@ -350,40 +278,23 @@ def test_the_planner_takes_the_index_of_the_model(passages) -> None:
     with connection.cursor() as cursor:
         cursor.execute("set local enable_seqscan = off")
         cursor.execute("set local enable_sort = off")
-    from knowledge.embedding import current_embedder
     from knowledge.vector_search import neighbours
 
-    vector = current_embedder().embed(["gradients"])[0]
-    plan = neighbours(visible(None), vector, "all-MiniLM-L6-v2", 5).explain()
+    plan = neighbours(visible(None), embed(["gradients"])[0], 5).explain()
     assert "passage_hnsw_minilm" in plan
 
 
-def test_an_endpoint_that_fails_leaves_words_and_says_so(passages, use_endpoint) -> None:
-    use_endpoint("http://127.0.0.1:9/v1")
+def test_without_the_model_words_are_found_and_a_note_says_so(passages, monkeypatch) -> None:
+    def fail(texts: list[str]) -> None:
+        raise EmbeddingError("The weights are gone.")
+
+    retrieval._vector_of.cache_clear()
+    monkeypatch.setattr(retrieval, "embed", fail)
     for mode in ("fused", "vector"):
         answer = search(None, "gradients all-reduced", mode=mode)
-        assert keys(answer)[0] == "data"
-        assert answer.embedder == ""
-        assert "letters cannot be reached" in answer.notes[0] and "Keyword search only" in answer.notes[0]
+        assert keys(answer)[0] == "data" and answer.embedder == ""
+        assert answer.notes[0].startswith("The weights are gone.")
     assert search(None, "gradients", mode="text").notes == ()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_the_endpoint_refuses_waits_and_the_rest_goes_on(passages, use_endpoint) -> None:
-    add_passages(passages, {f"z{n:03}": ("More", f"Passage {n} of another kind.") for n in range(70)})
-
-    def choosy(texts, dimensions):
-        return (
-            (400, json.dumps({"error": {"message": "too long"}}))
-            if any("NVLink" in t for t in texts)
-            else counted(texts)
-        )
-
-    with serving(choosy) as server:
-        use_endpoint(server.url)
-        assert embed_some(Passage) == "failed"
-        waiting = set(stale(Passage, "letters").values_list("key", flat=True))
-        assert "nvlink" in waiting and 0 < len(waiting) <= 32
 
 
 def test_a_mode_that_does_not_exist(passages) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from knowledge.models import Document, Kind, Passage
-from knowledge.services.embedding import coverage, enqueue
+from knowledge.services.embedding import enqueue, stale
 from tests.backend.broker import broker
 from tests.backend.services import eventually, redis_server, worker
 from tests.knowledge.conftest import add_passages
@@ -27,11 +27,11 @@ def test_a_killed_worker_loses_no_vector_and_computes_none_twice(tmp_path: Path)
     with redis_server() as redis, broker(redis.url):
         with worker(redis.url, tmp_path, *OPTIONS) as first:
             enqueue(Passage)
-            eventually(lambda: coverage(Passage)[0] > 0, 120, "the first vectors are there")
+            eventually(lambda: stale(Passage).count() < MANY, 120, "the first vectors are there")
             first.kill()
         done = dict(Passage.objects.exclude(embedding=None).values_list("pk", "embedding"))
         assert 0 < len(done) < MANY
         with worker(redis.url, tmp_path, *OPTIONS):  # looks at its start for what is left
-            eventually(lambda: coverage(Passage) == (MANY, MANY), 180, "all vectors are there")
+            eventually(lambda: not stale(Passage).exists(), 180, "all vectors are there")
     again = dict(Passage.objects.filter(pk__in=done).values_list("pk", "embedding"))
     assert all(list(again[pk]) == list(done[pk]) for pk in done)
