@@ -374,7 +374,6 @@ def first_start() -> Iterator[Application]:
     # A copy of the folder that lacks vectors computes them beside its test.
     eventually(lambda: without_vector(application.home) == 0, within_s=120)
     application.stop()
-    (application.home / "reserve").unlink(missing_ok=True)  # large, and made again
     if user is not None:
         for part in (path, *path.rglob("*")):
             if (application.home / "postgres") not in (part, *part.parents):

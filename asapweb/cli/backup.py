@@ -17,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
-    from asapweb.backups.make import back_up
+    from asapweb.backup import back_up
     from asapweb.environment import home_folder
 
     target = args.folder.resolve()

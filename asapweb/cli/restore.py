@@ -15,7 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
-    from asapweb.backups.restore import restore
+    from asapweb.backup import restore
     from asapweb.environment import home_folder
 
     home = home_folder()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from asapweb.user_error import UserError
 from disk import space
-from disk.reserve import Reserve
 from formatting import limit, plain
 
 #: What a first start writes, and what the services of a later one need at least.
@@ -83,12 +82,13 @@ def open_home(path: Path) -> Home:
 
 
 def make_room(home: Home) -> None:
-    """Remove what a killed web server left and, where that is not enough, the reserve; raises UserError where even then
-    the services cannot run.  To be called while the folder is ours."""
+    """Remove what a killed web server left; raises UserError where even then the services cannot run.
+
+    To be called while the folder is ours.
+    """
     clear_uploading(home)
+    (home.path / "reserve").unlink(missing_ok=True)  # earlier versions held space with it
     wanted = LEAST_FREE_BYTES if home.services.exists() else FIRST_START_BYTES
-    if space.free_bytes(home.path) < wanted:
-        Reserve(home.path).give_up()
     if space.free_bytes(home.path) < wanted:
         raise _too_full(home, wanted)
 

@@ -21,7 +21,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from asapweb.environment import database_arguments, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
-from asapweb.launcher.disks import watch_disks
 from asapweb.launcher.fingerprints import (
     record_schema,
     recorded_schema,
@@ -75,7 +74,7 @@ def run(options: Options) -> int:
             address = choose_address(options.host, options.port)
             _say(f"ASAP Web, data in {home.path}")
             _start_all(home, supervisor, address, options)
-            supervisor.watch(_samples(home), watch_disks(home, _say), interruptions.heed)
+            supervisor.watch(_samples(home), interruptions.heed)
         except Interrupted:
             _say("Stopping …")
         finally:

@@ -16,7 +16,6 @@ from django.test import Client
 
 from asapweb.body_limit import ANYBODY_BYTES, COPIES, BodyLimit
 from disk import space
-from disk.reserve import Reserve
 from experiments.models import Experiment, ProfileFile, RunStatus
 from experiments.services import leftovers, runs, storage, uploads
 from proposals.services import coordinator, reviews
@@ -141,20 +140,6 @@ def test_what_nothing_names_is_removed_once_it_is_old(people, ready, data_folder
     assert all(path.is_file() for path in named)
     assert storage.absolute("uploading").is_dir()
     assert leftovers.find(timedelta(0)) == []
-
-
-def test_the_reserve_is_given_up_and_made_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("ASAP_KEEP_FREE_MB", "3")
-    reserve = Reserve(tmp_path)
-    assert reserve.tend() == ""
-    assert reserve.file.stat().st_blocks * 512 >= 2_000_000
-    monkeypatch.setenv("ASAP_KEEP_FREE_MB", "1e12")
-    assert "the reserve has been released" in reserve.tend()
-    assert not reserve.file.exists()
-    assert reserve.tend() == ""  # said once
-    monkeypatch.setenv("ASAP_KEEP_FREE_MB", "3")
-    assert "accepted again" in reserve.tend()
-    assert reserve.file.exists()
 
 
 def test_two_uploads_do_not_both_get_the_last_of_the_space(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from psycopg import sql
 
 from asapweb.environment import database_arguments
 from asapweb.launcher import postgres
@@ -68,16 +67,6 @@ def _answers(home: Path) -> bool:
     return True
 
 
-def row_counts(connection: Connection) -> dict[str, int]:
-    """Return the number of rows of each table."""
-    tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").fetchall()
-    counts = {}
-    for (table,) in tables:
-        counted = connection.execute(sql.SQL("SELECT count(*) FROM public.{}").format(sql.Identifier(table))).fetchone()
-        counts[table] = counted[0] if counted else 0
-    return counts
-
-
 def major_of(connection: Connection) -> int:
     return connection.info.server_version // 10_000
 
@@ -87,8 +76,17 @@ def dump(home: Path, major: int, snapshot: str, target: Path) -> None:
     _run("pg_dump", home, major, "--format=custom", f"--snapshot={snapshot}", f"--file={target}")
 
 
-def load(home: Path, major: int, source: Path) -> None:
-    """Fill the empty database from a dump, all of it or nothing."""
+def load_empty(home: Path, made_by: int, source: Path) -> None:
+    """Fill the empty database from a dump of PostgreSQL `made_by`, all of it or nothing.  Raises UserError."""
+    with connect(home) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        major = major_of(connection)
+    if tables:
+        raise UserError(f"The database holds {len(tables)} tables already: restore into an empty database.")
+    if major < made_by:
+        raise UserError(
+            f"The backup is of PostgreSQL {made_by} and cannot be restored into {major}: use {made_by} or newer."
+        )
     # An administrator may own the extension, whose comment and rights its own are not ours to set.
     _run("pg_restore", home, major, "--no-owner", "--no-privileges", "--no-comments", "--single-transaction",
          "--exit-on-error", f"--dbname={database_arguments(home)['dbname']}", str(source))  # fmt: skip
