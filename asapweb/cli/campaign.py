@@ -1,37 +1,26 @@
-"""`asap campaign`: tune a configuration trial by trial: on this machine, by the model alone, or on recorded runs."""
+"""`asap campaign`: tune a configuration trial by trial: on this machine, or by the model alone."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.provider.settings import SettingsError
 from asapweb.user_error import UserError
-from campaigns.backends import Backend, Compiled, Landscape, Local, Modelled, read_landscape
-from campaigns.engine.candidates import TrialCandidates, listed
+from campaigns.backends import Backend, Compiled, Local, Modelled
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.space import key_of, parameters_of, searched
-from formatting import limit, plain
+from campaigns.engine.space import parameters_of, searched
+from formatting import plain
 from formatting.numbers import whole_number
-from perfmodel.config import ConfigError, ExperimentConfig
+from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import read_config
 from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
 from perfmodel.roofline import mfu
 from proposals.compiling import targets
 from proposals.compiling.cache import Cache
-from proposals.constraints import Constraints
-
-if TYPE_CHECKING:
-    from asapweb.cli.campaign_adviser import TunerClient
-
-#: Bytes of a landscape's file.
-MOST_BYTES = 100_000_000
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,15 +35,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "(`asap compile`); local: `asap trial` on the devices of this machine; "
         "cluster: only in the web application",
     )  # fmt: skip
-    parser.add_argument("--landscape", metavar="FILE", help="JSON file of recorded runs; trials are looked up there")
-    parser.add_argument(
-        "--use-language-model",
-        action="store_true",
-        help="let the configured language model suggest trials (uses tokens)",
-    )
-    parser.add_argument(
-        "--most-tokens", default="500000", metavar="N", help="language-model token budget (default 500000)"
-    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -66,27 +46,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         )
     config, warnings = read_config(Path(args.config))
     trials = _whole(args.trials, "--trials")
-    most_tokens = _whole(args.most_tokens, "--most-tokens")
-    backend: Backend
-    if args.landscape:
-        backend = _landscape(config, Path(args.landscape))
-        candidates = listed(backend.configs)
-        keys = [key_of(each) for each in backend.configs]
-        baseline = keys.index(key_of(config)) if key_of(config) in keys else None
-        rules = None
-    else:
-        if config.measured is not None and config.measured.step_time_s is not None:
-            baseline_of(config)  # an impossible step time is an error, not a missing one
-        evidence = evidence_of(config) if args.backend != "local" else NOTHING
-        space = searched(config, evidence=evidence)
-        candidates, baseline = space.candidates, space.baseline
-        backend = _backend(args.backend, config, evidence)
-        keys, rules = [key_of(each) for each in candidates.configs], Constraints()
-    adviser = None
-    if args.use_language_model:
-        by_key = {key: row for row, key in reversed(list(enumerate(keys)))}
-        adviser = _adviser(config, by_key, rules, isinstance(backend, Modelled | Compiled), most_tokens)
-    played, whys, ended = _played(candidates, baseline, backend, trials, adviser)
+    if config.measured is not None and config.measured.step_time_s is not None:
+        baseline_of(config)  # an impossible step time is an error, not a missing one
+    evidence = evidence_of(config) if args.backend != "local" else NOTHING
+    space = searched(config, evidence=evidence)
+    candidates = space.candidates
+    played, whys, ended = _played(candidates, space.baseline, _backend(args.backend, config, evidence), trials)
     best = played.fastest(candidates.tokens)
     return {
         "name": config.name,
@@ -96,7 +61,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ],
         "ended": ended,
         "candidates": len(candidates),
-        "tokens": adviser.tokens if adviser else 0,
         "warnings": warnings,
     }  # fmt: skip
 
@@ -112,25 +76,7 @@ def _backend(named: str, config: ExperimentConfig, evidence: Evidence) -> Backen
     return Local() if named == "local" else Modelled(evidence)
 
 
-def _adviser(
-    config: ExperimentConfig, by_key: Mapping[str, int], rules: Constraints | None, modelled: bool, most_tokens: int
-) -> TunerClient:
-    # A campaign without a language model does not load the agents.
-    from asapweb.cli.campaign_adviser import TunerClient
-    from proposals.agents import endpoint
-
-    try:
-        missing = endpoint.settings().missing()
-    except SettingsError as error:
-        missing = str(error)
-    if missing:
-        raise UserError(f"--use-language-model: {missing}")
-    return TunerClient(replace(config, measured=None), by_key, rules, modelled, most_tokens)
-
-
-def _played(
-    c: TrialCandidates, baseline: int | None, backend: Backend, most: int, adviser: TunerClient | None = None
-) -> tuple[Pool, list[str], str]:
+def _played(c: TrialCandidates, baseline: int | None, backend: Backend, most: int) -> tuple[Pool, list[str], str]:
     pool, whys = Pool(), []
     if baseline is not None:
         pool = pool.with_(_tried(c, baseline, backend))
@@ -142,11 +88,9 @@ def _played(
         step = iterate(now, pool)
         if not step.choices:
             return pool, whys, str(step.ended)
-        choice, why = step.choices[0], step.choices[0].why
-        if adviser is not None:
-            choice, why = adviser.choose(now, pool, step, most - (len(pool) - first))
+        choice = step.choices[0]
         pool = pool.with_(_tried(c, choice.candidate, backend))
-        whys.append(str(why))
+        whys.append(str(choice.why))
     return pool, whys, f"The budget of {most} trials is spent."
 
 
@@ -176,18 +120,6 @@ def _row(c: TrialCandidates, trial: Trial) -> dict[str, Any]:
         "peak_memory_bytes": trial.peak_bytes,
         "failure": None if failure is None else failure.to_json(),
     }
-
-
-def _landscape(config: ExperimentConfig, path: Path) -> Landscape:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(
-                "--landscape", f"{path.name} is larger than {limit(MOST_BYTES, 'bytes')}; remove some runs"
-            )
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError("--landscape", f"cannot read {path.name[:80]!r}: it must be a JSON file in UTF-8") from error
-    return read_landscape(config, rows)
 
 
 def _whole(text: str, name: str) -> int:

@@ -7,7 +7,7 @@ import experiments.fields
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("campaigns", "0004_every_run_counts")]
+    replaces = [("campaigns", "0002_trial_keys_by_identity")]
     dependencies = [
         ("accounts", "0001_initial"),
         ("experiments", "0001_initial"),

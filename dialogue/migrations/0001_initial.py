@@ -7,7 +7,7 @@ import experiments.fields
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("dialogue", "0002_message_by_thread")]
+    replaces = [("dialogue", "0002_answers_with_values")]
     dependencies = [
         ("accounts", "0001_initial"),
         ("experiments", "0001_initial"),
@@ -69,6 +69,7 @@ class Migration(migrations.Migration):
                 ("stop_asked", models.BooleanField(default=False)),
                 ("provider", models.CharField(blank=True, max_length=120)),
                 ("note", models.TextField(blank=True)),
+                ("content", experiments.fields.OrderedJSONField(blank=True, null=True)),
                 ("steps", experiments.fields.OrderedJSONField(blank=True, default=list)),
                 ("effects", experiments.fields.OrderedJSONField(blank=True, default=list)),
                 ("supports", experiments.fields.OrderedJSONField(blank=True, default=list)),
@@ -125,6 +126,15 @@ class Migration(migrations.Migration):
                 ("sentence", models.CharField(max_length=300)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("removed_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "held_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
                 (
                     "removed_by",
                     models.ForeignKey(

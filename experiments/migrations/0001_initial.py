@@ -9,7 +9,7 @@ import experiments.fields
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("experiments", "0011_experiment_list_indexes")]
+    replaces = [("experiments", "0002_saved_views")]
     dependencies = [
         ("accounts", "0001_initial"),
     ]
@@ -312,5 +312,23 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+        ),
+        migrations.CreateModel(
+            name="SavedView",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("query", models.TextField(blank=True)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="accounts.team"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["name"],
+                "constraints": [models.UniqueConstraint(fields=("team", "name"), name="one_view_of_a_name")],
+            },
         ),
     ]

@@ -10,12 +10,11 @@ from django.conf import settings
 from django.db import migrations, models
 
 import experiments.fields
-from history.migrations._counts import CREATE, DROP
 
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("history", "0002_held_by_workers")]
+    replaces = [("history", "0002_no_counts")]
     dependencies = [
         ("accounts", "0001_initial"),
         ("experiments", "0001_initial"),
@@ -71,56 +70,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-pk"],
-            },
-        ),
-        migrations.CreateModel(
-            name="FacetCount",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("hardware", models.CharField(blank=True, max_length=10)),
-                ("chip", models.CharField(blank=True, max_length=40)),
-                ("chips", models.PositiveIntegerField(blank=True, null=True)),
-                ("model_name", models.CharField(blank=True, max_length=100)),
-                ("model_family", models.CharField(blank=True, max_length=60)),
-                ("bottleneck", models.CharField(blank=True, max_length=20)),
-                (
-                    "changes",
-                    django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=30), size=None),
-                ),
-                ("outcome", models.CharField(max_length=20)),
-                ("provenance", models.CharField(max_length=20)),
-                ("count", models.PositiveIntegerField()),
-                (
-                    "team",
-                    models.ForeignKey(
-                        blank=True,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=(
-                            "team",
-                            "hardware",
-                            "chip",
-                            "chips",
-                            "model_name",
-                            "model_family",
-                            "bottleneck",
-                            "changes",
-                            "outcome",
-                            "provenance",
-                        ),
-                        name="one_count_per_kind",
-                        nulls_distinct=False,
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -321,5 +270,4 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(CREATE, DROP),
     ]

@@ -12,7 +12,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("knowledge", "0003_questions")]
+    replaces = [("knowledge", "0002_questions_without_index")]
     dependencies = [
         ("accounts", "0001_initial"),
     ]
@@ -257,18 +257,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "abstract": False,
-                "indexes": [
-                    pgvector.django.indexes.HnswIndex(
-                        django.contrib.postgres.indexes.OpClass(
-                            django.db.models.functions.comparison.Cast(
-                                "embedding", pgvector.django.halfvec.HalfVectorField(dimensions=384)
-                            ),
-                            name="halfvec_cosine_ops",
-                        ),
-                        condition=models.Q(("embedding_model", "all-MiniLM-L6-v2")),
-                        name="question_hnsw_minilm",
-                    )
-                ],
             },
         ),
         # A ranking reads the stems of many rows; where they lie beside the row that takes half the time.

@@ -7,7 +7,7 @@ import experiments.fields
 
 class Migration(migrations.Migration):
     initial = True
-    replaces = [("proposals", "0011_compilation")]
+    replaces = [("proposals", "0002_mesh_key_by_placement")]
     dependencies = [
         ("accounts", "0001_initial"),
         ("experiments", "0001_initial"),
