@@ -268,8 +268,6 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 1800.0,
         "options": {"expires": 600},
     },
-    # A file of records that was checked and never imported.
-    "forget imports": {"task": "history.tasks.forget_imports", "schedule": 600.0, "options": {"expires": 600}},
     # What has no vector yet.
     "embed pending rows": {"task": "knowledge.tasks.sweep", "schedule": 120.0, "options": {"expires": 60}},
 }

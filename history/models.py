@@ -9,24 +9,17 @@ from django.db import models
 from django.utils import timezone
 
 from experiments.fields import OrderedJSONField
-from jobs.models import Job
 from knowledge.embedded import Embedded, search_column
 
 
-class RecordImport(Job):
+class RecordImport(models.Model):
     """One file of records that a person gave: checked first, imported once.
 
-    state: `checking` → `checked` → `importing` → `imported`; or `failed` with a reason.  It moves by compare-and-set.
-    straight: import what is good without asking in between.  report: `services.imports.Report` of the check, and what
-    was added.  path: below the data folder, empty once the file is gone.
+    report: `services.imports.Report`, and how many were added.  checked: new records that wait to be confirmed.
     """
 
-    FILE_COLUMNS = ("path",)
-
     class State(models.TextChoices):
-        CHECKING = "checking", "Being checked"
         CHECKED = "checked", "Checked"
-        IMPORTING = "importing", "Being imported"
         IMPORTED = "imported", "Imported"
         FAILED = "failed", "Failed"
 
@@ -34,12 +27,11 @@ class RecordImport(Job):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True)
     created_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=20, choices=State, default=State.CHECKING)
-    straight = models.BooleanField(default=False)
+    state = models.CharField(max_length=20, choices=State, default=State.CHECKED)
     name = models.CharField(max_length=255)
     format = models.CharField(max_length=10)
-    path = models.CharField(max_length=300, blank=True)
     size_bytes = models.BigIntegerField()
+    checked = models.JSONField(default=list, blank=True)
     report = models.JSONField(default=dict, blank=True)
     reason = models.TextField(blank=True)
 

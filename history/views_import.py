@@ -5,10 +5,9 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 
 from accounts.models import Role
-from accounts.pages import page_or_part, refusals_as_messages
+from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, check, get_for, require
 from history.models import RecordImport
 from history.reading import REQUIRED
@@ -17,8 +16,7 @@ from history.services import imports
 
 #: Imports of the team that the page lists.
 RECENT = 8
-_WORKING = (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
-_FOUND = RecordImport.objects.select_related("created_by")
+_FOUND = RecordImport.objects.select_related("created_by").defer("checked")
 
 
 @require(Role.ENGINEER, "GET", "POST")
@@ -41,7 +39,6 @@ def choose(request: MemberRequest) -> HttpResponse:
         "here": "history",
         "problem": problem,
         "limit_bytes": imports.LIMIT_BYTES,
-        "most_rows": imports.MAX_ROWS,
         "recent": _FOUND.filter(team=team)[:RECENT],
         "required": REQUIRED,
         "values": {
@@ -54,7 +51,7 @@ def choose(request: MemberRequest) -> HttpResponse:
     return render(request, "history/import.html", context, status=422 if problem else 200)
 
 
-@require(Role.VIEWER, "GET", htmx=True)
+@require(Role.VIEWER, "GET")
 def file(request: MemberRequest, pk: int) -> HttpResponse:
     """What is in a file, and what became of it."""
     made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
@@ -64,15 +61,13 @@ def file(request: MemberRequest, pk: int) -> HttpResponse:
         "made": made,
         "may_import": check(request.user, made, Role.VIEWER).may(Role.ENGINEER),
         "report": report,
-        "working": made.state in _WORKING,
-        "address": reverse("history-file", args=[pk]),
         "complaints": [
             ("Errors", "failed", report.get("errors"), report.get("errors_left_out")),
             ("Warnings", "review", report.get("warnings"), report.get("warnings_left_out")),
         ],
         "more_preview": max(0, report.get("good", 0) - len(report.get("preview", ()))),
     }
-    return page_or_part(request, "history/import_file.html", "history/_import.html", context)
+    return render(request, "history/import_file.html", context)
 
 
 @require(Role.VIEWER, "POST")

@@ -31,7 +31,6 @@ def still_open() -> dict[str, int]:
         "answers": Message.objects.filter(status__in=["queued", "answering"]).count(),
         "plan requests": PlanRequest.objects.filter(status__in=["queued", "working"]).count(),
         "documents": Document.objects.filter(state=State.READING).count(),
-        "imports": RecordImport.objects.filter(state__in=["checking", "importing"]).count(),
     }
     return {kind: count for kind, count in counts.items() if count}
 

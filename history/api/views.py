@@ -126,7 +126,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[RecordImport]):
     """Record files imported by the caller's teams."""
 
-    queryset = RecordImport.objects.order_by("-pk")
+    queryset = RecordImport.objects.defer("checked").order_by("-pk")
     serializer_class = ImportSerializer
 
     def get_parsers(self) -> list[Any]:
@@ -136,22 +136,17 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
     @extend_schema(
         operation_id="history_imports_create",
         request={"multipart/form-data": ImportRequest},
-        responses={201: ImportSerializer, 202: ImportSerializer, 400: Detail, 403: Detail, 413: Detail},
+        responses={201: ImportSerializer, 400: Detail, 403: Detail, 413: Detail},
         tags=["history"],
     )
     def create(self, request: Request) -> Response:
-        """Validate a file of records and import its valid rows; with `dry_run`, validate only.
-
-        202 for a large file: a worker reads it; poll the returned import for its state.
-        """
+        """Validate a file of records and import its valid rows; with `dry_run`, validate only."""
         values = validated(ImportRequest, request)
         team = team_for(request, Role.ENGINEER)
         made = imports.receive(
             team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
         )
-        working = made.state in (RecordImport.State.CHECKING, RecordImport.State.IMPORTING)
-        code = status.HTTP_202_ACCEPTED if working else status.HTTP_201_CREATED
-        return Response(ImportSerializer(made).data, status=code)
+        return Response(ImportSerializer(made).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(
         operation_id="history_imports_confirm",

@@ -1,4 +1,4 @@
-"""Files of records: CSV, JSON and JSON Lines, read and written as streams; what is written reads back unchanged.
+"""Files of records: CSV, JSON and JSON Lines; what is written reads back unchanged.
 
 CSV holds one record per line.  Lists and sides are JSON in their cells (`before.mesh`, `after.kpis`); simpler ways to
 write them are read too (`history.reading`), and a column for each value (`before.kpis.step_time_s`).
@@ -26,7 +26,6 @@ FORMATS = ("csv", "json", "jsonl")
 CONTENT_TYPES = {"csv": "text/csv", "json": "application/json", "jsonl": "application/jsonl"}
 #: One record, in characters.
 LONGEST_RECORD = 1_000_000
-_CHUNK = 64 * 1024
 #: Columns that are no text: their cells are JSON, or what `history.reading` takes for it.
 _VALUES = ("chips", "slices", "parameters", "speedup", "topology", "changes", "caveats", "before", "after", "shape")
 _CELLS = tuple(
@@ -154,12 +153,7 @@ def _value(cell: str) -> Any:
 
 
 def _read_lines(text: io.TextIOWrapper) -> Iterator[ReadRow]:
-    number = 0
-    while line := text.readline(LONGEST_RECORD):
-        number += 1
-        if len(line) == LONGEST_RECORD:
-            yield _bad(number, f"is longer than {LONGEST_RECORD:,} characters; nothing after it was read")
-            return
+    for number, line in enumerate(text, 1):
         if not line.strip():
             continue
         try:
@@ -171,37 +165,14 @@ def _read_lines(text: io.TextIOWrapper) -> Iterator[ReadRow]:
 
 
 def _read_json(text: io.TextIOWrapper) -> Iterator[ReadRow]:
-    """Yield the objects of one JSON list without holding the whole of it.
-
-    Not by ijson: the path that it keeps of each value takes 50 GB for lists 100,000 deep.
-    """
-    decoder = json.JSONDecoder()
-    held = text.read(_CHUNK).lstrip()
-    if not held.startswith("["):
+    content = text.read().lstrip()
+    if not content.startswith("["):
         raise FileError("The file must be a JSON list of records: [{…}, {…}]; for one object per line use .jsonl.")
-    number, separator = 0, "["
-    while True:
-        item = held.lstrip()
-        if number and item.startswith("]"):
-            break
-        try:
-            if not item.startswith(separator):
-                raise json.JSONDecodeError(f"Expecting {separator!r}", item, 0)
-            item = item[1:].lstrip()
-            if not number and item.startswith("]"):
-                break
-            data, end = decoder.raw_decode(item)
-        except (ValueError, RecursionError) as error:
-            # The rest of it may follow.
-            if len(held) < LONGEST_RECORD and not isinstance(error, RecursionError) and (chunk := text.read(_CHUNK)):
-                held += chunk
-                continue
-            yield _bad(number + 1, f"is not JSON ({_reason(error)}); the rest of the file was not read")
-            return
-        number, separator, held = number + 1, ",", item[end:]
-        yield read_row(number, data)
-    if item[1:].strip() or text.read(_CHUNK).strip():
-        yield _bad(number + 1, "there is text after the end of the list; it was not read")
+    try:
+        rows = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"The file is not JSON ({_reason(error)}); correct it, or use .jsonl.") from error
+    yield from (read_row(number, data) for number, data in enumerate(rows, 1))
 
 
 def _reason(error: Exception) -> str:

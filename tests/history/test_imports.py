@@ -2,18 +2,13 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import timedelta
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.utils import timezone
 
-from experiments.services import storage
 from history.models import HistoryRecord, RecordImport
 from history.services import formats, imports, search, store
 from history.services.imports import ImportRefused, State
-from history.tasks import forget_imports, work_import
-from tests.backend.services import dead_process
 from tests.history.records import record
 
 
@@ -50,9 +45,8 @@ def test_good_rows_are_imported_and_bad_ones_stay_out(people):
     store.add(record("known", title="As it was"), people.team)
     given = [record("a"), record("known", title="As it would be"), record("b", provenance="measured")]
     made = imports.receive(people.team, people.engineer, file(given, extra=BAD))
-    path = storage.absolute(made.path)
     imports.confirm(made)
-    assert made.state == State.IMPORTED and made.report["added"] == 2 and made.path == "" and not path.exists()
+    assert made.state == State.IMPORTED and made.report["added"] == 2 and made.checked == []
     rows = {row.key: row for row in HistoryRecord.objects.all()}
     assert set(rows) == {"a", "b", "known"} and rows["known"].title == "As it was"
     assert rows["b"].provenance == "imported"  # it was measured, but not here
@@ -76,31 +70,12 @@ def test_two_teams_may_have_records_of_one_name(people):
     assert HistoryRecord.objects.filter(key="a").count() == 2
 
 
-def test_a_large_file_is_left_to_a_worker_that_may_die(people, monkeypatch):
-    monkeypatch.setattr(imports, "AT_ONCE_BYTES", 100)
-    monkeypatch.setattr(imports, "BATCH", 10)
-    many = [record(f"r{n}") for n in range(25)]
-    made = imports.receive(people.team, people.engineer, file(many), straight=True)
-    assert made.state == State.CHECKING and HistoryRecord.objects.count() == 0
-
-    RecordImport.objects.update(created_at=timezone.now() - timedelta(minutes=2))
-    assert imports.READING.sweep() == [made.pk]
-    # What a worker left that was killed after its second batch.
-    RecordImport.objects.filter(pk=made.pk).update(
-        state=State.IMPORTING, worker=dead_process(), heartbeat_at=timezone.now(), attempts=1
-    )
-    store.add_many(many[:20], people.team, people.engineer, made)
-    work_import(made.pk)
-    work_import(made.pk)
-    made.refresh_from_db()
-    assert made.state == State.IMPORTED and made.report["added"] == 25 == HistoryRecord.objects.count()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
         ("records.xlsx", b"PK", "formats are .csv, .json and .jsonl"),
         ("records.csv", b"", "is empty"),
+        ("r.csv", "id,title\n\xe9".encode("latin-1"), "not UTF-8"),
     ],
 )
 def test_what_is_no_file_of_records_is_refused(people, name, content, sentence):
@@ -109,27 +84,11 @@ def test_what_is_no_file_of_records_is_refused(people, name, content, sentence):
     assert not RecordImport.objects.exists()
 
 
-def test_a_file_that_cannot_be_read_fails_with_its_sentence(people):
-    made = imports.receive(
-        people.team, people.engineer, SimpleUploadedFile("r.csv", "id,title\n\xe9".encode("latin-1"))
-    )
-    assert made.state == State.FAILED and "not UTF-8" in made.reason and made.path == ""
-
-
-def test_too_large_a_file_leaves_nothing_behind(people, monkeypatch, data_folder):
+def test_too_large_a_file_is_refused(people, monkeypatch):
     monkeypatch.setattr(imports, "LIMIT_BYTES", 1000)
     with pytest.raises(ImportRefused, match="limited to") as refused:
         imports.receive(people.team, people.engineer, file([record(f"r{n}") for n in range(5)]))
     assert refused.value.status == 413
-    assert not list((data_folder / imports.IMPORTS).rglob("*"))
-
-
-def test_a_checked_file_is_forgotten_after_a_day(people):
-    made = imports.receive(people.team, people.engineer, file([record("a")]))
-    RecordImport.objects.update(created_at=timezone.now() - timedelta(days=2))
-    forget_imports()
-    made.refresh_from_db()
-    assert made.state == State.FAILED and made.path == "" and "within a day" in made.reason
 
 
 def test_a_report_of_many_bad_rows_is_bounded(people):
