@@ -37,8 +37,8 @@ def pod(topology: tuple[int, ...] = (16, 20, 28), batches: int = 8) -> tuple[Exp
     for size in topology:
         chips *= size
     config = ExperimentConfig(Hardware("v5p", topology), Mesh((("data", chips),)), LLAMA3_70B, Training(chips, 4096))
-    sizes = tuple(max(1, chips // 8) * 2**power for power in range(batches))
-    return config, SearchBounds(axes=AXES, global_batches=sizes, remats=REMAT)
+    sizes = [max(1, chips // 8) * 2**power for power in range(batches)]
+    return config, SearchBounds(axes=AXES, changes=tuple({"global_batch": n, "remat": r} for n in sizes for r in REMAT))
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:

@@ -179,6 +179,11 @@ def mesh_text(mesh: MeshSizes) -> str:
     return " · ".join(f"{axis} {size}" for axis, size in shown_sizes(mesh).items())
 
 
+def wide_sizes(mesh: Mesh) -> list[tuple[str, int]]:
+    """Return the axes that are larger than one, in order."""
+    return [(axis, size) for axis, size in flat_sizes(mesh.to_json()).items() if size > 1]
+
+
 def doublings(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
     """Change of every size in doublings, log2 of after / before, by axis or role; those that stay are absent."""
     change = {name: log2(after.get(name, 1) / before.get(name, 1)) for name in dict.fromkeys([*before, *after])}

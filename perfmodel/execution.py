@@ -51,7 +51,7 @@ class ExecutionProfile:
     what is as wide as the model, where the configuration does not say.  balanced_stages: whether layers and head are
     spread over pipeline stages by their work.  stalls_when_full: whether a pipeline stalls at every micro-batch where
     the memory is nearly full, as the allocator gives back and asks again.  interleaves, axes, remats, shardings, lacks:
-    what it has, and frameworks, measured: see execution.toml.
+    what it has, and frameworks, measured, even_shards, worst_case_experts: see execution.toml.
     """
 
     __pydantic_config__ = EXACT
@@ -67,6 +67,8 @@ class ExecutionProfile:
     sequence_parallel: bool
     balanced_stages: bool
     stalls_when_full: bool
+    even_shards: bool
+    worst_case_experts: tuple[str, ...]
     interleaves: bool
     axes: tuple[str, ...]
     remats: tuple[str, ...]

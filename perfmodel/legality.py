@@ -20,8 +20,9 @@ from formatting import compared, counted
 from perfmodel import memory
 from perfmodel.arrays import Floats, array_of, special
 from perfmodel.config import CANONICAL_ROLES, ROLES, ExperimentConfig, ModelShape, micro_batches
+from perfmodel.execution import load_profiles
 from perfmodel.memory import MemoryUse
-from perfmodel.workload import AxisSizes, Workload, chip_of, from_config, mesh_numbers
+from perfmodel.workload import SHARDING, AxisSizes, Workload, chip_of, from_config, mesh_numbers
 
 Bools = npt.NDArray[np.bool_]
 
@@ -36,6 +37,7 @@ IN_A_FEW_WORDS = {
     "kv_heads": "KV heads do not divide",
     "d_ff": "MLP width does not divide",
     "experts": "experts do not divide",
+    "weights": "weights do not divide",
     "layers": "more stages than layers",
     "devices": "nothing to share by the two devices of a chip",
     "schedule": "stages without work or micro-batches",
@@ -118,8 +120,15 @@ def has_too_few_micro_batches(w: Workload) -> Bools:
     return np.asarray((w.training.balanced_stages > 0) & (w.training.micro_batches < w.mesh.pipeline - 1.0))
 
 
+def has_uneven_turns(w: Workload) -> Bools:
+    """Virtual stages take turns of as many micro-batches as there are stages (Megatron-LM, arXiv 2104.04473, 2.2)."""
+    stages = w.mesh.pipeline
+    uneven = np.mod(np.rint(w.training.micro_batches), stages) != 0
+    return np.asarray((stages > 1) & (w.training.virtual_stages > 1) & uneven)
+
+
 def schedule_fails(w: Workload) -> Bools:
-    """Return pipelines that the program of the configuration cannot run, whatever the memory (nanotron's).
+    """Return pipelines that no program can run, or not that of the configuration, whatever the memory (nanotron's).
 
     Shared out by cost, a head worth three stages or more leaves the last ones without a block: head, cast and loss take
     one each.
@@ -127,7 +136,16 @@ def schedule_fails(w: Workload) -> Bools:
     stages, head = w.mesh.pipeline, memory.head_layers(w)
     is_balanced = (w.training.balanced_stages > 0) & (stages > 1)
     has_empty_stage = is_balanced & (stages * head >= 3.0 * (w.model.layers + head))
-    return np.asarray(has_too_few_micro_batches(w) | has_empty_stage)
+    return np.asarray(has_too_few_micro_batches(w) | has_empty_stage | has_uneven_turns(w))
+
+
+def shards_unevenly(w: Workload) -> Bools:
+    """Return where a width of the model does not divide among the chips that shard its weights, though the program's
+    arrays must (`ExecutionProfile.even_shards`)."""
+    even = np.array([profile.even_shards for profile in load_profiles().values()])[w.training.profile]
+    shards = w.mesh.links["weights"].size * w.mesh.dcn_fsdp
+    sharded = w.training.sharding == SHARDING.index("fsdp")
+    return np.asarray(even & sharded & (np.mod(w.model.d_model, shards) != 0))
 
 
 def of_workload(w: Workload, shape: ModelShape | None, unknown: Collection[str] = ()) -> dict[str, Bools]:
@@ -149,6 +167,7 @@ def of_workload(w: Workload, shape: ModelShape | None, unknown: Collection[str] 
     broken["topology"] = mesh.regular == 0
     if shape is not None and not unknown:
         broken["schedule"] = schedule_fails(w)
+        broken["weights"] = shards_unevenly(w)
     return broken
 
 
@@ -197,6 +216,9 @@ def check(
         work = from_config(config)
         if bool(np.any(schedule_fails(work))):
             messages["schedule"] = _schedule_sentence(work)
+        if bool(np.any(shards_unevenly(work))):
+            shards = int((work.mesh.links["weights"].size * work.mesh.dcn_fsdp)[0])
+            messages["weights"] = f"The width {shape.d_model} does not divide evenly among {shards} weight shards."
         used = memory.per_chip(work) if used is None else used
     fits = bool(np.all(used.fits)) if fits is None and used is not None else fits
     if used is not None and fits is False:
@@ -207,8 +229,10 @@ def check(
 
 def _schedule_sentence(w: Workload) -> str:
     stages, micro = int(w.mesh.pipeline[0]), float(w.training.micro_batches[0])
-    if micro < stages - 1:
+    if has_too_few_micro_batches(w)[0]:
         return f"A pipeline of {stages} stages needs {stages - 1} micro-batches or more; there are {micro:g}."
+    if has_uneven_turns(w)[0]:
+        return f"Virtual stages need a number of micro-batches divisible by the {stages} stages; there are {micro:g}."
     return f"The output head costs as much as three of {stages} stages, which leaves the last ones without a layer."
 
 

@@ -197,6 +197,11 @@ def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Fl
     sharded = model.saved_none_sharded + extra * model.saved_mlp_product
     none = rows * kept_bytes * (model.saved_none_model / wide + sharded / mesh.model) + scores
     minimal = rows * kept_bytes * (model.saved_minimal_model / wide + model.saved_minimal_sharded / mesh.model)
+    # Inputs and outputs of experts, and their branches, for the tokens that may come beside a chip's own share.
+    routed = _room_for_others(w) * model.moe_layers / model.layers * model.experts_per_token
+    branches = 2.0 * model.expert_narrow / mesh.model
+    none = none + rows * kept_bytes * routed * (2.0 * model.d_model / wide + branches)
+    minimal = minimal + rows * kept_bytes * routed * (model.d_model / wide + branches)
     # Without sequence parallelism programs recompute the scores alone (Korthikanti et al., 2022, section 5): nothing as
     # wide as the model is spared, nor divided by the tensor axis.
     minimal = np.where(gpu & ~parallel, none - scores, minimal)
@@ -205,6 +210,14 @@ def _saved(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> tuple[Fl
     saved = np.select(of, [layers * none, layers * minimal, layers * boundary], 2.0 * boundary)
     formed = np.select(of[:2], [0.0 * none, none - minimal], none)
     return saved, formed, layers * boundary, none
+
+
+def _room_for_others(w: Workload) -> Floats:
+    """Return the room for tokens that other chips send to a chip's experts, beyond its own tokens and over these: 0
+    where buffers are as large as tokens that spread evenly need."""
+    shards, chosen = w.mesh.expert, np.maximum(w.model.experts_per_token, 1.0)
+    most = shards * np.minimum(np.maximum(w.model.experts, 1.0) / shards, chosen) / chosen
+    return np.asarray(w.training.worst_case_experts * np.maximum(0.0, most - 1.0))
 
 
 def _handed_over(w: Workload, at: Stage, rows: Floats, c: MemoryConstants) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from math import comb, prod
 from typing import Any
 
@@ -30,6 +30,7 @@ from perfmodel.config import (
     merged_role,
     mesh_distance,
     placement,
+    wide_sizes,
 )
 from perfmodel.execution import ExecutionProfile, profile_named
 from perfmodel.topology import Ints
@@ -48,13 +49,12 @@ class SearchBounds:
 
     axes: ICI axis names, major to minor (default: the configuration's, and `data`, `seq`, `model`, `expert` for a
     mixture, `pipeline` on GPUs, where it lacks them).  dcn_axes: axes across slices to vary too, None to keep the
-    configuration's sizes there.  global_batches, remats: values to try beside each other.
+    configuration's sizes there.  changes: of training keys, to try on every mesh.
     """
 
     axes: tuple[str, ...] | None = None
     dcn_axes: tuple[str, ...] | None = None
-    global_batches: tuple[int, ...] | None = None
-    remats: tuple[str, ...] | None = None
+    changes: tuple[Change, ...] = ({},)
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,7 @@ class Space:
         """Return the row with the placement of a mesh, written as it is where it can be; None where the space has
         none."""
         rows = np.flatnonzero(self.distances(mesh) == 0.0)
-        wide = [(axis, n) for axis, n in mesh.ici if n > 1]
-        as_written = (row for row in rows if [(a, n) for a, n in self.mesh(int(row)).ici if n > 1] == wide)
+        as_written = (row for row in rows if wide_sizes(self.mesh(int(row))) == wide_sizes(mesh))
         return int(next(as_written, rows[0])) if len(rows) else None
 
     def take(self, rows: npt.NDArray[Any]) -> Space:
@@ -249,10 +248,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
     for axis in (*axes, *(rules.dcn_axes or ())):
         if config.mesh.role(axis) not in CANONICAL_ROLES:
             raise ConfigError(f"axes.{axis}", "has no known role; name it in mesh.axis_roles")
-    asked = {"global_batch": rules.global_batches, "remat": rules.remats}
-    tried = {key: values for key, values in asked.items() if values}
-    changes = tuple(dict(zip(tried, values, strict=True)) for values in product(*tried.values()))
-    count = count_factorisations(config.hardware.chips_per_slice, len(axes)) * len(changes)
+    count = count_factorisations(config.hardware.chips_per_slice, len(axes)) * len(rules.changes)
     if rules.dcn_axes:
         count *= count_factorisations(config.hardware.slices, len(rules.dcn_axes))
     if count > MOST_CANDIDATES:
@@ -273,7 +269,7 @@ def build_space(config: ExperimentConfig, constraints: SearchBounds | None = Non
         across = np.array([[size for _, size in config.mesh.dcn]], dtype=np.int64)
     ways = len(across)
     across = np.tile(across, (len(sizes), 1))
-    return Space(config, axes, np.repeat(sizes, ways, axis=0), dcn_axes, across, changes)
+    return Space(config, axes, np.repeat(sizes, ways, axis=0), dcn_axes, across, rules.changes)
 
 
 def _in_one_order(config: ExperimentConfig, axes: Sequence[str], sizes: Ints) -> npt.NDArray[np.bool_]:

@@ -242,7 +242,7 @@ def traffic_s(traffic: Traffic, e: Efficiencies, beside: Floats) -> Floats:
 def overlap(traffic: Traffic, e: Efficiencies) -> Floats:
     """Share of one kind of communication that the schedule can hide."""
     share = np.asarray(getattr(e, f"overlap_{_OVERLAP.get(traffic.group, traffic.group)}"))
-    return np.where(traffic.reduced > 0, np.asarray(e.overlap_reduce), share)
+    return np.where(traffic.reduced > 0, np.asarray(e.overlap_reduce), share) * (1.0 - traffic.serial)
 
 
 def _slower(one: Floats, other: Floats) -> Floats:

@@ -25,7 +25,7 @@ class Traffic:
     between NVLink domains, at the same time; dcn_s: across slices.  calls: on the critical path of the group; ranks:
     chips of the group, domains: NVLink domains it spans.  reduced: 1 where it is one all-reduce of unsharded gradients
     per step, whatever the micro-batches; sharded: 1 where gradients and weights of a sharded optimizer move once per
-    step.  sent_bytes: by a chip inside the slice, per step.
+    step; serial: 1 where no schedule runs anything beside it.  sent_bytes: by a chip inside the slice, per step.
     """
 
     group: str
@@ -38,6 +38,7 @@ class Traffic:
     sent_bytes: Floats
     reduced: Floats = field(default_factory=lambda: np.zeros(1))
     sharded: Floats = field(default_factory=lambda: np.zeros(1))
+    serial: Floats = field(default_factory=lambda: np.zeros(1))
 
 
 #: How often a layer's weights are gathered where they are sharded: for the forward and for the backward pass.
@@ -150,7 +151,8 @@ def _traffic(
         replace(replica, dcn_s=across, reduced=np.ones(1)),
         tensor,
         seq,
-        expert,
+        # Megatron-Core's schedule that hides these exchanges excludes full recomputation (transformer_config.py).
+        replace(expert, serial=np.where(w.chip.gpu > 0, recomputes, 0.0)),
         replace(pipeline, ranks=mesh.pipeline),
     )
     return {kind.group: kind for kind in kinds}

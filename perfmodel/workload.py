@@ -115,8 +115,9 @@ class TrainingNumbers:
 
     whole_logits: 1 where the loss is formed on logits gathered from the tensor axis; classic: 1 for GPU recipes as in
     WITHOUT_SEQUENCE_PARALLELISM; remat_open: 1 where nobody said what is recomputed, so that a framework recomputes or
-    offloads what does not fit.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`),
-    whose place in PROFILES is `profile`.
+    offloads what does not fit.  worst_case_experts: 1 where tokens on their way to an expert axis have room for the
+    worst case.  gradient_bytes to stalls_when_full: of the execution profile (`perfmodel.execution`), whose place in
+    PROFILES is `profile`.
     """
 
     global_batch: Floats
@@ -132,6 +133,7 @@ class TrainingNumbers:
     classic: Floats
     remat_open: Floats
     software_year: Floats
+    worst_case_experts: Floats
     gradient_bytes: Floats
     gradient_sum_bytes: Floats
     unfused_attention: Floats
@@ -290,7 +292,9 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
 
     extra: of the configuration; kind: `tpu` or `gpu`.
     """
-    profile = profile_named((extra or {}).get("software_framework"), kind)
+    framework = (extra or {}).get("software_framework")
+    profile = profile_named(framework, kind)
+    has_room = any(part in (framework or "").lower() for part in profile.worst_case_experts)
     classic = training.precision in WITHOUT_SEQUENCE_PARALLELISM
     parallel = profile.sequence_parallel and not classic
     if training.sequence_parallel is not None:
@@ -310,6 +314,7 @@ def recipe(training: Training, extra: Mapping[str, Any] | None, kind: str) -> di
         "classic": array_of(1.0 if classic else 0.0),
         "remat_open": array_of(1.0 if is_open else 0.0),
         "software_year": array_of(np.nan if year is None else float(year)),
+        "worst_case_experts": array_of(1.0 if has_room else 0.0),
     }
 
 

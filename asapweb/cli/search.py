@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The contract's object.  Raises ConfigError or UserError."""
     config, warnings = read_config(Path(args.config))
-    constraints = SearchBounds(
-        axes=_words(args.axes),
-        remats=_remats(args.remat),
-        global_batches=tuple(_whole("--batch", n) for n in _words(args.batch) or ()) or None,
-    )
-    result = search(config, _whole("--top", args.top), constraints)
+    remats, batches = _remats(args.remat), [_whole("--batch", n) for n in _words(args.batch) or ()]
+    tried = {key: values for key, values in (("global_batch", batches), ("remat", remats)) if values}
+    changes = tuple(dict(zip(tried, values, strict=True)) for values in product(*tried.values()))
+    result = search(config, _whole("--top", args.top), SearchBounds(axes=_words(args.axes), changes=changes))
     return {"name": config.name, **result.to_json(), "warnings": warnings}
 
 

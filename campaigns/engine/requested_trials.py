@@ -11,7 +11,7 @@ from perfmodel.config import ConfigError, ExperimentConfig, Mesh
 from perfmodel.config_file import read_mesh
 from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
-from proposals.proposer.changes import Change, given_changes, products
+from proposals.proposer.changes import Change, given_changes, products, split_once
 from proposals.proposer.limits import broken_by, rules_of
 from proposals.proposer.space import side_by_side
 
@@ -37,6 +37,7 @@ class CandidateLookup:
         """Return the row of a mesh with training keys, however they are written.  Raises Refused."""
         try:
             own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
+            change = split_once(self.config, own, change)
         except ConfigError as error:
             raise Refused(f"It is not a valid configuration: {error}") from None
         if wrong := products(self.config, own):

@@ -125,6 +125,26 @@ def given_changes(config: ExperimentConfig, data: Mapping[str, Any]) -> Change:
     return given
 
 
+def split_once(config: ExperimentConfig, mesh: Mesh, change: Change) -> Change:
+    """Return a change without a number of micro-batches where their size is given too, by the run or by the change.
+
+    A size decides, so that a number beside it would be ignored.  Raises ConfigError where both contradict.
+    """
+    count = change.get("grad_accum")
+    batch, given = (change.get(key, getattr(config.training, key)) for key in ("global_batch", "micro_batch"))
+    if not count or not given or not batch:
+        return change
+    rest = {name: value for name, value in change.items() if name != "grad_accum"}
+    size, over = divmod(batch, mesh.batch_shards * count)
+    if over or not size or ("micro_batch" in change and size != given):
+        raise ConfigError(
+            "training.grad_accum",
+            f"is {count}, but {batch} sequences on {mesh.batch_shards} batch shards in micro-batches of {given} are "
+            f"{batch / mesh.batch_shards / given:g}; give one of the two so that it divides",
+        )
+    return rest if size == config.training.micro_batch else {**rest, "micro_batch": size}
+
+
 def products(config: ExperimentConfig, mesh: Mesh) -> tuple[Broken, ...]:
     """The rule `chips`, where a mesh names another number of chips than there is."""
     return tuple(Broken("chips", f"{error}.") for error in product_errors(mesh, config.hardware))

@@ -74,6 +74,10 @@ def choose(
     same_batch = [int(row) for row in first if c.tokens_ratio[row] == c.tokens_ratio[first[0]]]
     better = [row for row in same_batch if (printed[row] >= printed[first[0]]).all()]
     chosen = sorted(better, key=lambda row: tuple(-printed[row]))[:1]
+    # Of two that a trial could hardly tell apart, the one with half the risk is the better first trial.
+    near = [row for row in same_batch if ranked.gain[chosen[0]] - ranked.gain[row] < WORTH_A_TRIAL]
+    surer = [row for row in near if _is_safer(ranked, np.array([row]), chosen[0])[0]]
+    chosen = sorted(surer, key=lambda row: -ranked.utility[row])[:1] or chosen
     worth = worth[ranked.faster[worth] >= LEAST_LIKELY]
 
     def preferred() -> Iterator[Bools]:
@@ -115,7 +119,7 @@ def _alike(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
     """Return True for rows that a reader would see as one that is used: the same training of the same tokens with no
     difference that a trial could confirm, on a mesh that differs at most in how the axes that shard the batch are
     named, or in one setting of one mesh; or the same numbers; or of the same batch one is no better than the other in
-    speed, chance and memory as they are printed."""
+    speed, chance and memory as they are printed, where memory counts for nothing if that of the faster surely fits."""
     same = np.zeros(len(rows), dtype=bool)
     printed = _printed(c, ranked)
     others = np.column_stack([c.role(role) for role in ("model", "seq", "expert", "pipeline")])
@@ -126,6 +130,9 @@ def _alike(c: Candidates, ranked: Ranked, rows: Ints, used: list[int]) -> Bools:
         settings = (c.changed[rows] != c.changed[index]).sum(axis=1)
         near = (others[rows] == others[index]).all(axis=1) & (settings <= 1) & (apart < WORTH_A_TRIAL)
         beaten = (printed[rows] <= printed[index]).all(axis=1) | (printed[rows] >= printed[index]).all(axis=1)
+        if c.probability_fits[index] >= SURELY_FITS:
+            slower = ranked.gain[index] - ranked.gain[rows] > WORTH_A_CHANGE
+            beaten |= slower & (printed[rows, :2] <= printed[index, :2]).all(axis=1)
         same |= tokens & (beaten | (near & ~_is_safer(ranked, rows, index)) | ((apart < NO_DIFFERENCE) & memory))
     return same
 

@@ -86,7 +86,7 @@ def legal(
     return candidates, _rejected(plain, rules, ~kept, listed)
 
 
-_MAY_BE_MENDED = ("batch", "memory", "virtual_stages", "one_shard", f"{RULE}: memory margin")
+_MAY_BE_MENDED = ("batch", "memory", "schedule", "virtual_stages", "one_shard", f"{RULE}: memory margin")
 
 
 def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
@@ -143,11 +143,10 @@ def _checkable_rules(c: Candidates) -> Iterator[Rule]:
 
 
 def _without_effect(c: Candidates) -> Iterator[Rule]:
-    """Training keys that change nothing on a mesh, that its schedule cannot take, or that nobody measured there."""
-    stages, micro = c.role("pipeline"), c.flat(c.work.training.micro_batches)
-    text = "Virtual stages need a pipeline, and as many micro-batches as its stages or a multiple of that."
-    wrong = (stages == 1) & (c.flat(c.work.training.virtual_stages) > 1) | (np.mod(np.rint(micro), stages) != 0)
-    yield Rule("virtual_stages", c.changes_kind("virtual_stages") & wrong, text, False)
+    """Training keys that change nothing on a mesh, or that nobody measured there."""
+    text = "Without a pipeline there are no virtual stages."
+    without = (c.role("pipeline") == 1) & (c.flat(c.work.training.virtual_stages) > 1)
+    yield Rule("virtual_stages", c.changes_kind("virtual_stages") & without, text, False)
     alone = c.role(*TOKEN_ROLES) == 1
     text = "The effect of these flags was measured on the mesh of the run alone."
     yield Rule("flags_elsewhere", c.changes_kind("xla_flags") & (c.mesh_of != c.home), text, False)

@@ -32,6 +32,7 @@ from perfmodel.config import (
     framework_of,
     mesh_text,
     missing_facts,
+    wide_sizes,
 )
 from perfmodel.config_file import read_mesh
 from perfmodel.efficiency import ErrorRange, load_efficiencies
@@ -52,6 +53,7 @@ from proposals.proposer.changes import (
     given_changes,
     impossible,
     products,
+    split_once,
 )
 from proposals.proposer.choose import Choice, choose, in_order, keeping_is_right, shortlist
 from proposals.proposer.facts import yes
@@ -196,9 +198,12 @@ class Pricer:
         asked = constraints or Constraints()
         asked.check(self.config)
         own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
+        if wide_sizes(own) == wide_sizes(self.config.mesh):  # the mesh that ran, with or without axes of one
+            own = self.config.mesh
         wrong = products(self.config, own)
         if wrong:
             return impossible(own, change, wrong, self.missing)
+        change = split_once(self.config, own, change)
         steps, priced = self._around(Candidate(own.to_json(), change))
         rules = rules_of(priced.candidates, asked)
         broken = tuple(broken_by(priced.candidates, 1, rules))
@@ -256,7 +261,8 @@ class Pricer:
     def _priced(self, candidates: Candidates) -> PricedCandidates:
         effects = [self.effect_of(change) for change in candidates.changes]
         prices = price(candidates, self.evidence, effects)
-        ranked = rank(candidates, prices, self._library, confidence_of(self.evidence, self.diagnosis))
+        confidence = confidence_of(self.evidence, self.diagnosis)
+        ranked = rank(candidates, prices, self._library, confidence, effects=effects)
         return PricedCandidates(candidates, prices, ranked, self.evidence, effects, self.observed.timed)
 
     def effect_of(self, change: Mapping[str, Any]) -> FlagEffect | None:

@@ -160,15 +160,23 @@ class Ranked:
 
 
 def rank(
-    c: Candidates, prices: Prices, library: Library, confidence: Confidence, weights: Weights | None = None
+    c: Candidates,
+    prices: Prices,
+    library: Library,
+    confidence: Confidence,
+    weights: Weights | None = None,
+    effects: Sequence[FlagEffect | None] = (),
 ) -> Ranked:
-    """weights: default the shipped fit."""
+    """weights: default the shipped fit.  effects: measured, of the flags of each change."""
     said = _precedents(c, library)
     gain, sigma = drawn(gains(prices), prices.sigma, said.measured, said.spread)
     runs = _heads(c) * c.probability_fits * said.runs
     if c.posterior.ran:  # flags alone leave memory and mesh as they ran
         alone = c.changes_kind("xla_flags") & ((c.changed != 0).sum(axis=1) == 1) & (c.mesh_of == c.home)
         runs = np.where(alone, 1.0, runs)
+    if any(effects):  # of the recorded runs with all of these flags, and one more that runs, those that did
+        tried = [(1 + each.whole, len(each.failed)) if each else (1, 0) for each in effects]
+        runs = runs * np.array([ran / (ran + failed) for ran, failed in tried])[c.change_of]
     faster = runs * confidence.probability(gain, sigma)
     worth = utility(c, gain - sigma**2 / 2.0, runs, weights or shipped_weights())
     return Ranked(gain, sigma, runs, faster, worth, said, confidence)

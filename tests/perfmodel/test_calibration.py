@@ -273,14 +273,10 @@ def test_ops_that_overlap_sum_to_the_step():
 def test_uncertainty_of_many_candidates_is_that_of_few():
     """Of very many candidates the spread is interpolated: within a third of the computed one for most."""
     config = replace(known(), model=load_catalogue()["llama3.1-70b"].shape)
-    batches = tuple(512 * n for n in range(1, 17))
+    changes = tuple({"remat": remat, "global_batch": 512 * n} for remat in ("none", "full") for n in range(1, 17))
     space = build_space(
         config,
-        SearchBounds(
-            axes=("replica", "data", "seq", "model", "pipeline"),
-            remats=("none", "full"),
-            global_batches=batches,
-        ),
+        SearchBounds(axes=("replica", "data", "seq", "model", "pipeline"), changes=changes),
     )
     work = space_workload(space, slice(0, len(space.sizes)))
     calibration = calibrate(config, as_modelled(config))

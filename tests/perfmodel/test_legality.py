@@ -48,7 +48,10 @@ def test_devices_of_a_chip_each_hold_what_is_not_sharded():
         (tpu({"data": 64, "model": 8}, shape=replace(LLAMA3_8B, d_ff=14_337)), "d_ff"),
         (tpu({"data": 32, "expert": 16}, shape=MIXTRAL), "experts"),
         (tpu({"data": 64, "expert": 8}), "experts"),
+        # 2,880 = 64 · 45: 128 weight shards would hold 22.5 rows each, which JAX refuses; FSDP of PyTorch pads.
+        (tpu({"fsdp": 128, "model": 4}, shape=replace(LLAMA3_8B, d_model=2880, head_dim=90)), "weights"),
         (tpu({"pipeline": 64, "data": 8}, batch=512), "layers"),
+        (tpu({"pipeline": 8, "data": 64}, batch=768, grad_accum=12, virtual_stages=2), "schedule"),
         (tpu({"data": 2240, "model": 4}, topology=(16, 20, 28), batch=8960), "topology"),
         (tpu(batch=512 * 1024), "memory"),
     ],

@@ -9,6 +9,7 @@ from evaluation.memory_rows import of_first_stage
 from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import accounting
+from perfmodel.catalogue import get_model
 from perfmodel.config_file import parse_config
 from perfmodel.legality import MemoryPosterior, check
 from perfmodel.memory import per_chip
@@ -238,7 +239,7 @@ def test_a_search_says_of_an_unstated_policy_what_a_prediction_says():
     assert found.candidates
     for candidate in found.candidates:
         assert candidate.prediction.fits is True
-    stated = search(h100s(), top=200, constraints=SearchBounds(remats=("none",)))
+    stated = search(h100s(), top=200, constraints=SearchBounds(changes=({"remat": "none"},)))
     assert len(stated.candidates) < len(found.candidates)
 
 
@@ -403,3 +404,16 @@ def test_arrays_agree_with_single_candidates():
     together = per_chip(stack([from_config(config) for config in configs]))
     for i, config in enumerate(configs):
         assert together.total[i] == pytest.approx(per_chip(from_config(config)).total[0])
+
+
+def test_maxtext_has_room_for_all_tokens_of_a_group_at_one_shard_of_experts():
+    """Llama 4 Scout, one expert of sixteen a token: with sixteen expert shards a chip has room for sixteen times its
+    tokens, so fifteen times more inputs and outputs of experts (5,120 wide) and branches (8,192), in 16 bits."""
+    shape = get_model("llama4-scout")
+    config = tpu({"fsdp": 32, "expert": 16}, shape=shape, batch=512, seq=8192, remat="none")
+    used = [
+        per_chip(from_config(replace(config, extra={"software_framework": name}))).activations.item()
+        for name in ("JAX", "MaxText")
+    ]
+    tokens, layers = 8192, 48
+    assert used[1] - used[0] == pytest.approx(15 * tokens * layers * 2 * (2 * 5120 + 2 * 8192), rel=1e-6)

@@ -41,7 +41,8 @@ def test_every_ordered_factorisation_once(number, axes):
     ],
 )
 def test_arrays_and_single_predictions_agree(config):
-    space = build_space(config, SearchBounds(remats=("none", "full"), global_batches=(256, 1024)))
+    changes = tuple({"remat": remat, "global_batch": batch} for remat in ("none", "full") for batch in (256, 1024))
+    space = build_space(config, SearchBounds(changes=changes))
     priced = price_space(space)
     rng = np.random.default_rng(1)
     for flat in rng.choice(space.count, 25, replace=False):
@@ -71,7 +72,7 @@ def test_best_candidate_is_no_worse_than_the_configuration():
 
 
 def test_batches_are_ranked_per_token():
-    result = search(tpu(), top=5, constraints=SearchBounds(global_batches=(512, 4096)))
+    result = search(tpu(), top=5, constraints=SearchBounds(changes=({"global_batch": 512}, {"global_batch": 4096})))
     rate = [c.prediction.tokens_per_s_per_chip for c in result.candidates]
     assert rate == sorted(rate, reverse=True) or min(rate) > 0.998 * max(rate)
     assert result.candidates[0].config.training.global_batch == 4096

@@ -172,6 +172,21 @@ def test_expert_axis_talks_only_in_mixtures():
     assert [v.rule for v in dense.violations] == ["experts"]
 
 
+def test_no_schedule_hides_the_exchanges_of_experts_that_are_recomputed():
+    """Megatron-Core asserts that full recomputation is off where it hides them: forward, backward and forward again,
+    six of them then take all of their time, four are hidden in part."""
+    mesh = Mesh((("data", 2), ("expert", 8)))
+    config = ExperimentConfig(Hardware("h100", (8, 2)), mesh, MIXTRAL, Training(64, 4096, remat="minimal"))
+    for remat, exchanges, is_hidden in (("minimal", 4, True), ("full", 6, False)):
+        terms = step_terms(from_config(replace(config, training=replace(config.training, remat=remat))))
+        expert = terms.traffic["expert"]
+        assert expert.calls.item() == exchanges * 32
+        priced = combine(terms, Efficiencies())
+        in_flight, shown = priced.in_flight_s["ici:expert"].item(), priced.parts_s["ici:expert"].item()
+        assert (shown < 0.9 * in_flight) is is_hidden
+        assert is_hidden or shown == pytest.approx(in_flight)
+
+
 def test_custom_names_mean_their_roles():
     named = predict(tpu({"data": 64, "model": 8}))
     config = tpu({"batch": 64, "mdl": 8})

@@ -12,7 +12,7 @@ import pytest
 from diagnosis.analyzer import diagnose
 from diagnosis.report import Bottleneck
 from perfmodel.catalogue import get_model
-from perfmodel.config import ExperimentConfig, Hardware, Measured, Mesh, Training
+from perfmodel.config import ExperimentConfig, Hardware, Measured, Mesh, ModelShape, Training
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.plan import Plan, ProposalPlan
@@ -265,3 +265,34 @@ def test_full_recomputation_instead_of_offloading_takes_memory() -> None:
     assert before and after and (after.activations or 0.0) > (before.activations or 0.0)
     assert any("back to HBM" in text for text in item.reasoning)
     assert not any("frees" in text for text in item.reasoning)
+
+
+def planned_by_step(config: ExperimentConfig, framework: str, step_time_s: float) -> Plan:
+    setup = replace(config, extra={"software_framework": framework}, measured=Measured(step_time_s=step_time_s))
+    profile = start(setup)
+    return Pricer(profile, setup, diagnose(profile, setup)).propose()
+
+
+def test_memory_that_surely_fits_makes_no_slower_proposal() -> None:
+    """A run of nanotron with sixteen stages of sixteen tensor shards: everything faster by eight times fits by far, so
+    recomputing for more room is slower for nothing."""
+    config = ExperimentConfig(
+        Hardware("h100", (8, 32)), Mesh((("pipeline", 16), ("model", 16))),
+        ModelShape(32, 4096, 14_336, 32, 32, 128, 131_072),
+        Training(256, 4096, weight_sharding="none", remat="none", micro_batch=8, grad_accum=32),
+    )  # fmt: skip
+    first, *others = (item for item in planned_by_step(config, "nanotron", 49.35).proposals if item.kind != "keep")
+    for item in others:
+        surer = round(item.confidence, 2) > round(first.confidence, 2)
+        assert surer or item.predicted.speedup > 0.99 * first.predicted.speedup
+
+
+def test_of_two_that_no_trial_tells_apart_the_surer_is_recommended() -> None:
+    """Without recomputation a run of MaxText is 1 % faster than with the policy `minimal`, but twice as likely to
+    fail: minimal is the first trial, and no second one that differs in this alone is offered."""
+    config = ExperimentConfig(
+        Hardware("v4", (4, 4, 4), 2), Mesh((("fsdp", 64),), (("data", 2),)),
+        ModelShape(48, 6144, 24_576, 24, 24, 256, 32_000, mlp="plain"), Training(1664, 2048, remat="full"),
+    )  # fmt: skip
+    found = planned_by_step(config, "MaxText", 24.327).proposals
+    assert [(item.kind, item.changes.get("remat")) for item in found] == [("recommendation", "minimal"), ("keep", None)]

@@ -34,6 +34,19 @@ def test_what_ran_is_priced_at_what_was_measured(pricer: Pricer) -> None:
     assert own.predicted.speedup == pytest.approx(1.0)
     assert own.predicted.step_time_s and own.predicted.step_time_s.estimate == pytest.approx(pricer.profile.step_time_s)
     assert all(row.before_s == pytest.approx(row.after_s) for row in own.communication)
+    without_axes_of_one = pricer.evaluate(Candidate({"ici": {"data": 32, "model": 8}}))
+    assert without_axes_of_one.confidence == own.confidence
+
+
+def test_micro_batches_are_given_once(pricer: Pricer) -> None:
+    """512 sequences on 32 shards: in micro-batches of 2 there are 8 of them, and a number says the same as a size."""
+    sized = replace(pricer.config, training=replace(pricer.config.training, micro_batch=4))
+    bench, mesh = Pricer(pricer.profile, sized, pricer.diagnosis), {"ici": {"data": 32, "model": 8}}
+    assert bench.evaluate(Candidate(mesh, {"grad_accum": 8})).changes == {"micro_batch": 2}
+    assert bench.evaluate(Candidate(mesh, {"grad_accum": 4})).changes == {}
+    assert bench.evaluate(Candidate(mesh, {"micro_batch": 2, "grad_accum": 8})).changes == {"micro_batch": 2}
+    with pytest.raises(ConfigError, match="in micro-batches of 2 are 8"):
+        bench.evaluate(Candidate(mesh, {"micro_batch": 2, "grad_accum": 3}))
 
 
 def test_without_a_step_time_nothing_is_said_in_seconds(pricer: Pricer) -> None:

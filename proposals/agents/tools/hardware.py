@@ -15,23 +15,24 @@ from perfmodel import roofline as book
 from perfmodel.chips import Chip, load_chips
 from perfmodel.config import (
     BATCH_ROLES,
+    DATA_ROLES,
     TOKEN_ROLES,
     ConfigError,
     ExperimentConfig,
     Hardware,
     Mesh,
-    framework_of,
     missing_facts,
 )
-from perfmodel.execution import profile_named
 from perfmodel.price import NOTHING, Evidence, predict
 from perfmodel.search import SearchedMesh, search
 from perfmodel.space import SearchBounds, changed, prime_powers
 from proposals import facts
 from proposals.agents.tool_result import Result, about, taken
-from proposals.agents.tools.shared import Counts, Keys, Sizes, broken_rule
+from proposals.agents.tools.shared import Configuration, Counts, Keys, Sizes, broken_rule
 from proposals.agents.workbench import Workbench
-from proposals.proposer.changes import given_changes
+from proposals.candidate import Candidate, candidate
+from proposals.constraints import Constraints
+from proposals.proposer.changes import further_changes, given_changes
 
 #: The most chips tried.
 MOST_CHIPS = 8192
@@ -40,7 +41,7 @@ MOST_CHIPS = 8192
 class OtherHardware(Arguments):
     chip: str = Field("", max_length=40, description="v5p, v6e, h100 …; all: every chip of the kind; empty: the same.")
     chips: Counts = Field((), max_length=6, description="Numbers of chips; empty: as many as now.")
-    mesh: Sizes = Field(default_factory=dict, description="Mesh there; empty: the fastest, with its remat.")
+    mesh: Sizes = Field(default_factory=dict, description="Mesh there; empty: the fastest, with its training keys.")
     changes: Keys = Field(default_factory=dict, description="Training keys that change too.")
 
 
@@ -137,18 +138,18 @@ def fastest(
     mesh: Mapping[str, int] | None = None,
 ) -> SearchedMesh:
     """Return a run on other chips, with its prediction: on the mesh given, else on the one that the search puts first,
-    with the remat policy that is fastest there unless one is given.  Raises ConfigError where no mesh is legal."""
+    with the training keys that are fastest there but for those given.  Raises ConfigError where no mesh is legal."""
     own = config.hardware
     hardware = own if (chip.name, chips) == (own.chip, own.chips) else hardware_for(chip, chips)
     asked = {key: tuple(v) if isinstance(v, list) else v for key, v in given_changes(config, changes or {}).items()}
     there = replace(changed(replace(config, measured=None), asked), hardware=hardware)
-    if mesh:
-        there = replace(there, mesh=_mesh(config, mesh, hardware))
-        return SearchedMesh(there, predict(there, evidence))
+    tried = further_changes(there, Constraints(keep_batch=True))  # by the pipeline that ran, if any
     if hardware is not own:
-        there = replace(there, mesh=_mesh(config, {}, hardware))
-    policies = (there.training.remat, *profile_named(framework_of(config), chip.kind).remats)
-    bounds = SearchBounds(remats=None if "remat" in (changes or {}) else tuple(dict.fromkeys(policies)))
+        there = replace(there, mesh=_mesh(config.mesh, hardware))
+    if mesh:
+        there = candidate(there, Candidate(Configuration(mesh=dict(mesh)).candidate(there).mesh))
+        return SearchedMesh(there, predict(there, evidence))
+    bounds = SearchBounds(changes=tuple(change for change in tried if set(changes or ()).isdisjoint(change)))
     result = search(there, 1, bounds, evidence)
     if not result.candidates:
         rule = max(result.rejected_by_rule, key=lambda name: result.rejected_by_rule[name], default="memory")
@@ -173,15 +174,11 @@ def hardware_for(chip: Chip, chips: int) -> Hardware:
     return Hardware(chip.name, tuple(sorted(dims)), slices)
 
 
-def _mesh(config: ExperimentConfig, sizes: Mapping[str, int], hardware: Hardware) -> Mesh:
-    """Return a mesh over these chips; slices are on its first axis.  sizes: empty for all chips on the first axis of
-    the batch.  Raises ConfigError where the product is another."""
-    mesh = config.mesh
+def _mesh(mesh: Mesh, hardware: Hardware) -> Mesh:
+    """Return a mesh with all chips on the first axis of the batch, and slices on its first axis."""
     axes = [axis for axis, _ in mesh.ici]
-    first = next((axis for axis in axes if mesh.role(axis) in ("data", "fsdp", "replica")), "data")
-    sizes = sizes or dict.fromkeys((*axes, first), 1) | {first: hardware.chips_per_slice}
-    if (inside := prod(sizes.values())) != hardware.chips_per_slice:
-        raise ConfigError("mesh", f"has {inside} chips, but a slice there has {hardware.chips_per_slice}")
+    first = next((axis for axis in axes if mesh.role(axis) in DATA_ROLES), "data")
+    sizes = dict.fromkeys((*axes, first), 1) | {first: hardware.chips_per_slice}
     own = dict(mesh.dcn)
     across = own if prod(own.values()) == hardware.slices else {next(iter(sizes)): hardware.slices}
     return Mesh(tuple(sizes.items()), tuple(across.items()) if hardware.slices > 1 else (), mesh.axis_roles)
