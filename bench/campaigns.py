@@ -92,7 +92,7 @@ def long_one(trials: int, workers: int) -> None:
     campaign = begin(trials, workers)
     begun, killed = time.perf_counter(), 0
     ended = Trial.objects.filter(campaign=campaign, status__in=("done", "failed"))
-    processes = [_worker(campaign) for _ in range(workers)]
+    processes = [_worker(campaign, trials) for _ in range(workers)]
     draw = random.Random(1)
     try:
         while Campaign.objects.filter(pk=campaign, status="running").exists():
@@ -102,7 +102,7 @@ def long_one(trials: int, workers: int) -> None:
             victim = draw.randrange(workers)
             processes[victim].send_signal(signal.SIGKILL)
             processes[victim].wait()
-            processes[victim] = _worker(campaign)
+            processes[victim] = _worker(campaign, trials)
             killed += 1
     finally:
         for process in processes:
@@ -132,21 +132,31 @@ def begin(trials: int, workers: int) -> int:
     team = Team.objects.create(name="Bench")
     experiment = Experiment.objects.create(team=team, name="bench", config=CONFIG)
     made = Campaign.objects.create(
-        team=team, experiment=experiment, backend="recorded", config=CONFIG, landscape=landscape(trials),
+        team=team, experiment=experiment, backend="modelled", config=CONFIG,
         parallel=workers, most_trials=trials, to_budget=True,
     )  # fmt: skip
     return made.pk
 
 
-def _worker(campaign: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "bench.campaigns", "worker", str(campaign)])
+def _worker(campaign: int, trials: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "bench.campaigns", "worker", str(campaign), str(trials)])
 
 
-def work(pk: int) -> None:
+def work(pk: int, trials: int) -> None:
     """What a Celery worker does with the messages of a campaign, without the broker: take what nobody has."""
+    from campaigns.engine.candidates import listed
     from campaigns.models import Campaign
-    from campaigns.services import campaigns, planning, running
+    from campaigns.services import campaigns, planning, running, spaces
+    from evaluation.campaigns.landscape import read_landscape
     from jobs.workers import is_known_dead
+    from perfmodel.config_file import parse_config
+
+    config = parse_config(CONFIG)[0]
+    runs = read_landscape(config, landscape(trials))
+    by_key = {key: row for row, key in enumerate(runs.by_key)}
+    field = spaces.Field(config, listed(runs.configs), by_key, len(by_key), {})
+    spaces.field_of = lambda _: field
+    running.backend_of = lambda _: runs
 
     while Campaign.objects.filter(pk=pk, status="running").exists():
         rows = list(planning.TRIALS.model.objects.filter(campaign=pk, status__in=planning.TRIALS.open)[:200])
@@ -165,7 +175,7 @@ def main(arguments: list[str]) -> None:
         import django
 
         django.setup()
-        work(int(arguments[1]))
+        work(int(arguments[1]), int(arguments[2]))
         return
     overhead()
     trials, workers = (int(arguments[n]) if len(arguments) > n else most for n, most in enumerate((10_000, 4)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django import forms
@@ -16,11 +15,8 @@ from campaigns.services.campaigns import (
     CampaignRequest,
     model_missing,
 )
-from formatting import limit
 from launches.services.choices import MOST_STEPS, TOOLS
 
-#: Bytes of a landscape's file.
-MOST_BYTES = 20_000_000
 HOUR_S = 3600.0
 
 
@@ -60,9 +56,6 @@ class CampaignForm(forms.Form):
     keep_remat = forms.BooleanField(required=False, label="Keep rematerialisation")
     keep_weight_sharding = forms.BooleanField(required=False, label="Keep weight sharding")
     keep_micro_batches = forms.BooleanField(required=False, label="Keep micro-batches")
-    landscape = forms.FileField(
-        required=False, label="Recorded landscape", help_text="JSON; used only by the recorded landscape."
-    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})
@@ -79,17 +72,6 @@ class CampaignForm(forms.Form):
                 field.widget = forms.TextInput(attrs=attributes)
             if field.help_text:
                 field.widget.attrs["aria-describedby"] = f"hint-{name}"
-
-    def clean_landscape(self) -> Any:
-        file = self.cleaned_data["landscape"]
-        if not file:
-            return None
-        if file.size > MOST_BYTES:
-            raise forms.ValidationError(f"The landscape is larger than {limit(MOST_BYTES, 'bytes')}; remove some runs.")
-        try:
-            return json.loads(file.read().decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise forms.ValidationError("The landscape is not JSON in UTF-8.") from error
 
     def asked(self, server: str) -> CampaignRequest:
         """server: the address that the browser uses, to which the cluster reports where the team names no other."""

@@ -32,8 +32,8 @@ class Campaign(Job):
     """A search for the fastest configuration of an experiment, trial by trial.
 
     status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
-    tried again.  config: the experiment's when it began; constraints: what its trials keep to.  landscape: recorded
-    runs, where that is the backend.  to_budget: go on where it has converged.  most_*: the budget, None for no limit;
+    tried again.  config: the experiment's when it began; constraints: what its trials keep to.  to_budget:
+    go on where it has converged.  most_*: the budget, None for no limit;
     dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  tool, steps, server:
     of trials on the cluster, as of a launch.  considered, held_back: of the space.  analysis: the newest bottleneck
     analysis.  use_language_model: whether a language model is asked for trials, with at most most_tokens in all;
@@ -45,7 +45,6 @@ class Campaign(Job):
         CLUSTER = "cluster", "The team's cluster"
         COMPILED = "compiled", "Compile check (predicted step time, compiled memory)"
         MODELLED = "modelled", "Performance model (runs nothing)"
-        RECORDED = "recorded", "Recorded landscape"
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     experiment = models.ForeignKey("experiments.Experiment", on_delete=models.CASCADE, related_name="campaigns")
@@ -54,7 +53,6 @@ class Campaign(Job):
     backend = models.CharField(max_length=20, choices=Backend)
     config = OrderedJSONField()
     constraints = OrderedJSONField(default=dict, blank=True)
-    landscape = models.JSONField(null=True, blank=True)
     parallel = models.PositiveSmallIntegerField(default=1)
     to_budget = models.BooleanField(default=False)
     most_trials = models.PositiveIntegerField()

@@ -47,7 +47,7 @@ def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
     config = configuration.load(page.experiment)
     context = page.context(
         "campaigns",
-        campaigns=page.experiment.campaigns.select_related("created_by").defer("landscape"),
+        campaigns=page.experiment.campaigns.select_related("created_by"),
         form=form,
         at_fault=at_fault,
         lacks=facts.in_words(missing_facts(config)) if config else "",
@@ -183,7 +183,7 @@ def _file(text: str, kind: str, name: str) -> HttpResponse:
 
 
 def _campaign(request: MemberRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:
-    return get_for(request.user, Campaign.objects.select_related("experiment").defer("landscape"), role, pk=pk)
+    return get_for(request.user, Campaign.objects.select_related("experiment"), role, pk=pk)
 
 
 def _number(request: MemberRequest, name: str, default: int) -> int:

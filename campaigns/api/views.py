@@ -106,12 +106,6 @@ class BeginSerializer(serializers.Serializer[Any]):
         min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.CampaignRequest.steps,
         help_text="Steps per trial on the team's cluster.",
     )  # fmt: skip
-    landscape = serializers.JSONField(
-        required=False,
-        default=None,
-        help_text="A recorded landscape: a list of runs, each with mesh, changes (training keys), step_time_s or "
-        "step_times_s, peak_memory_bytes and, for failed runs, the log.",
-    )
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
@@ -129,7 +123,7 @@ _CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": servic
 class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[Campaign]):
     """Tuning campaigns, newest first."""
 
-    queryset = Campaign.objects.select_related("created_by").defer("landscape").order_by("-pk")
+    queryset = Campaign.objects.select_related("created_by").order_by("-pk")
     serializer_class = CampaignSerializer
     filterset_fields = ("experiment", "status")
 

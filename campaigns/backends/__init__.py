@@ -2,8 +2,7 @@
 
 from campaigns.backends.backend import Backend, Outcome, Stopped
 from campaigns.backends.compiled import Compiled
-from campaigns.backends.landscape import Landscape, read_landscape
 from campaigns.backends.local import Local
 from campaigns.backends.modelled import Modelled
 
-__all__ = ["Backend", "Compiled", "Landscape", "Local", "Modelled", "Outcome", "Stopped", "read_landscape"]
+__all__ = ["Backend", "Compiled", "Local", "Modelled", "Outcome", "Stopped"]

@@ -14,7 +14,6 @@ from accounts.models import Role, User
 from accounts.permissions import check
 from accounts.refusals import Refused
 from agent.provider.settings import SettingsError
-from campaigns.backends import read_landscape
 from campaigns.engine.space import key_of, settings_of
 from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import launched, planning, spaces
@@ -64,7 +63,6 @@ class CampaignRequest:
     dollars_per_chip_hour: float | None = None
     expert_step_time_s: float | None = None
     constraints: Mapping[str, Any] | None = None
-    landscape: Any = None
     use_language_model: bool = False
     most_tokens: int = MOST_TOKENS
     tool: str = "maxtext"
@@ -105,7 +103,7 @@ def begin(experiment: Experiment, user: User, asked: CampaignRequest) -> Campaig
             raise CampaignError(str(error), error.field) from error
         made.considered, made.held_back = field.considered, dict(field.held_back)
         made.save(update_fields=["considered", "held_back"])
-        _create_baseline_trial(made, field.config, field.landscape is None or key_of(config) in field.landscape.by_key)
+        _create_baseline_trial(made, field.config)
         events.append(experiment, "campaign", "user", user=user, data={"campaign": made.pk, "backend": made.backend})
         CAMPAIGNS.enqueue(made.pk)
     return made
@@ -129,14 +127,13 @@ def _compilable(config: ExperimentConfig, parallel: int) -> None:
         raise CampaignError(f"At most {compiling.MOST_AT_ONCE} trials are compiled at a time.")
 
 
-def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig, known: bool) -> None:
-    """The current configuration, measured like every trial; a landscape may not contain it."""
-    if known:
-        trial = Trial.objects.create(
-            campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
-            why="The current configuration, tried in the same way as the others.",
-        )  # fmt: skip
-        TRIALS.enqueue(trial.pk)
+def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig) -> None:
+    """The current configuration, measured like every trial."""
+    trial = Trial.objects.create(
+        campaign=campaign, number=0, key=key_of(config), mesh=config.mesh.to_json(), training=settings_of(config),
+        why="The current configuration, tried in the same way as the others.",
+    )  # fmt: skip
+    TRIALS.enqueue(trial.pk)
 
 
 def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[ExperimentConfig, Constraints]:
@@ -163,15 +160,9 @@ def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[Experiment
             raise CampaignError(f"{_WORDS[name]} must be a positive number, or left out.")
     if asked.most_dollars is not None and asked.dollars_per_chip_hour is None:
         raise CampaignError("A budget in dollars needs the price of a chip per hour.", "dollars_per_chip_hour")
-    if (asked.backend == Campaign.Backend.RECORDED) != (asked.landscape is not None):
-        raise CampaignError(
-            "A recorded landscape needs its file, and only a recorded landscape takes one.", "landscape"
-        )
     try:
         constraints = Constraints.from_json(asked.constraints or {})
         constraints.check(config)
-        if asked.landscape is not None:
-            read_landscape(config, asked.landscape)
     except ConfigError as error:
         raise CampaignError(str(error).removeprefix("constraints.")) from error
     return config, constraints
@@ -253,7 +244,7 @@ def retry(trial: Trial, user: User) -> None:
     with transaction.atomic():
         events.lock(trial.campaign.experiment_id)
         # As it is now: it may have been paused or resumed since somebody looked.
-        campaign = Campaign.objects.select_for_update().defer("landscape").get(pk=trial.campaign_id)
+        campaign = Campaign.objects.select_for_update().get(pk=trial.campaign_id)
         again = {"status": TrialStatus.WAITING, "failure": None, **released()}
         if not Trial.objects.filter(pk=trial.pk, status=TrialStatus.FAILED).update(**again):
             raise CampaignError("Only a trial that failed can be tried again.")

@@ -60,7 +60,7 @@ def begin(trial: Trial, worker: str, config: ExperimentConfig) -> None:
 def follow() -> None:
     """Store what ended on the cluster, and end there what no trial waits for any more."""
     on_cluster = Trial.objects.filter(status=TrialStatus.LAUNCHED, launch__closed_at__isnull=False)
-    for trial in on_cluster.select_related("campaign__experiment", "launch").defer("campaign__landscape"):
+    for trial in on_cluster.select_related("campaign__experiment", "launch"):
         try:
             with transaction.atomic():
                 _finish(trial)

@@ -37,7 +37,7 @@ __all__ = ["AHEAD", "CAMPAIGNS", "SENTENCE", "TRIALS", "cost_of", "plan", "wante
 AHEAD = 20
 SENTENCE: TypeAdapter[str] = TypeAdapter(Text)
 #: Backends whose trials take no device and no compiler.
-_CHEAP = (Campaign.Backend.MODELLED, Campaign.Backend.RECORDED)
+_CHEAP = (Campaign.Backend.MODELLED,)
 OPEN = Q(status__in=[TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.LAUNCHED])
 
 
@@ -59,7 +59,7 @@ def plan(pk: int) -> int:
 def _step(pk: int) -> int | Asking:
     """A plan as far as it goes without the language model, or the question that it is to be asked first."""
     with transaction.atomic():
-        campaign = Campaign.objects.select_for_update().select_related("experiment").defer("landscape").get(pk=pk)
+        campaign = Campaign.objects.select_for_update().select_related("experiment").get(pk=pk)
         if campaign.status != CampaignStatus.RUNNING:
             return 0
         CAMPAIGNS.row_of_worker(pk, "").update(heartbeat_at=timezone.now())

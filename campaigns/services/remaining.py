@@ -20,7 +20,7 @@ def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
     launched = Trial.objects.filter(status=TrialStatus.LAUNCHED, campaign__experiment=experiment)
     may_launch = Q(status=CampaignStatus.RUNNING, backend=Campaign.Backend.CLUSTER)
     going = Campaign.objects.filter(may_launch | Q(pk__in=launched.values("campaign")), experiment=experiment)
-    found = [_open(campaign) for campaign in going.order_by("pk").defer("landscape")]
+    found = [_open(campaign) for campaign in going.order_by("pk")]
     left = remaining.runs(experiment).filter(launch__proposal=None)
     return found + remaining.ending(left.exclude(launch__trial__status=TrialStatus.LAUNCHED))
 

@@ -21,8 +21,7 @@ def run(pk: int) -> None:
     Where the database is away the trial is left for the sweep; our own faults end the trial and are raised again.
     """
     worker = workers.this_thread()
-    # A landscape has as many rows as the campaign has trials, and the field of the campaign keeps it.
-    known = Trial.objects.select_related("campaign__experiment").defer("campaign__landscape")
+    known = Trial.objects.select_related("campaign__experiment")
     trial = known.filter(pk=pk).first()
     if trial is None or trial.campaign.status != CampaignStatus.RUNNING:
         return
@@ -74,8 +73,6 @@ def backend_of(campaign: Campaign) -> Backend:
     field = spaces.field_of(campaign)
     if campaign.backend == Campaign.Backend.LOCAL:
         return Local()
-    if field.landscape is not None:
-        return field.landscape
     evidence = spaces.evidence_of_campaign(campaign, field.config)
     if campaign.backend == Campaign.Backend.COMPILED:
         return Compiled(evidence, compiling.cache(), compiling.worker_module())

@@ -1,4 +1,4 @@
-"""The candidates of a campaign, made once per process: the space of its experiment, or its recorded landscape."""
+"""The candidates of a campaign, made once per process: the space of its experiment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.backends import Landscape, read_landscape
-from campaigns.engine.candidates import TrialCandidates, listed, price
+from campaigns.engine.candidates import TrialCandidates, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
 from campaigns.engine.requested_trials import CandidateLookup
@@ -42,14 +41,13 @@ _STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates by the keys of trials.  config: what the campaign began with; landscape: of recorded runs."""
+    """Candidates by the keys of trials.  config: what the campaign began with."""
 
     config: ExperimentConfig
     candidates: TrialCandidates
     by_key: Mapping[str, int]
     considered: int
     held_back: Mapping[str, int]
-    landscape: Landscape | None = None
 
 
 def field_of(campaign: Campaign) -> Field:
@@ -62,25 +60,16 @@ def field_of(campaign: Campaign) -> Field:
 
 def _make(campaign: Campaign) -> Field:
     config = config_of(campaign)
-    if campaign.landscape is not None:
-        landscape = read_landscape(config, campaign.landscape)
-        configs = landscape.configs
-        return Field(config, listed(configs), _keys(configs), len(configs), {}, landscape)
     rules = Constraints.from_json(campaign.constraints or {})
     space = searched(config, rules, evidence_of_campaign(campaign, config))
-    keys = _keys(space.candidates.configs)
+    keys = {key_of(each): row for row, each in enumerate(space.candidates.configs)}
     return Field(config, space.candidates, keys, space.considered, space.held_back)
-
-
-def _keys(configs: Sequence[ExperimentConfig]) -> dict[str, int]:
-    return {key_of(config): row for row, config in enumerate(configs)}
 
 
 def register_of(campaign: Campaign, candidates: TrialCandidates) -> CandidateLookup:
     """The candidates as configurations that somebody asks for."""
     field = field_of(campaign)
-    rules = None if field.landscape is not None else Constraints.from_json(campaign.constraints or {})
-    return CandidateLookup(field.config, candidates, field.by_key, rules)
+    return CandidateLookup(field.config, candidates, field.by_key, Constraints.from_json(campaign.constraints or {}))
 
 
 def config_of(campaign: Campaign) -> ExperimentConfig:

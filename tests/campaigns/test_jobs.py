@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.backends import Modelled, read_landscape
-from campaigns.engine.space import searched, settings_of
+from campaigns.backends import Modelled, Outcome
+from campaigns.engine.candidates import listed
+from campaigns.engine.space import key_of, searched
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
-from campaigns.services import campaigns, planning, running
+from campaigns.services import campaigns, planning, running, spaces
 from campaigns.services.campaigns import CampaignError, CampaignRequest
 from diagnosis.models import DiagnosisRecord
-from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
 from tests.backend.factories import CONFIG
 from tests.backend.threads import in_threads
@@ -48,29 +48,21 @@ def work(campaign, most=200):
     return campaign
 
 
-def rows(count=60, failing=()):
-    """A recorded landscape: the model's own times, the larger of two neighbours failing where asked."""
-    config, _ = parse_config(CONFIG)
-    space = searched(config)
-    found = []
+def runs(count=60, failing=()):
+    """Configurations and outcomes: the model's own times, the larger of two neighbours failing where asked."""
+    space = searched(parse_config(CONFIG)[0])
     others = [row for row in range(len(space.candidates)) if row != space.baseline]
+    found = []
     for number, row in enumerate([space.baseline, *others[: count - 1]]):
-        each = space.candidates.configs[row]
-        changes = {
-            k: v for k, v in settings_of(each).items() if v is not None and k not in ("global_batch", "xla_flags")
-        }
-        run = {"mesh": each.mesh.to_json(), "changes": changes}
-        if number in failing:
-            found.append(run | {"log": OUT_OF_MEMORY})
-        else:
-            time_s = float(space.candidates.time_s[row]) * (1.0 + 0.01 * (number % 7))
-            found.append(run | {"step_time_s": time_s, "peak_memory_bytes": 1e10})
+        time_s = float(space.candidates.time_s[row]) * (1.0 + 0.01 * (number % 7))
+        outcome = Outcome(log=OUT_OF_MEMORY) if number in failing else Outcome((time_s,), 1e10)
+        found.append((space.candidates.configs[row], outcome))
     return found
 
 
 def most_promising(count=5):
-    """Numbers of the runs of `rows()` that the model says are the fastest: what a campaign tries first."""
-    times = [row["step_time_s"] for row in rows()]
+    """Numbers of the runs of `runs()` that the model says are the fastest: what a campaign tries first."""
+    times = [outcome.step_times_s[0] for _, outcome in runs()]
     return sorted(range(1, len(times)), key=times.__getitem__)[:count]
 
 
@@ -78,8 +70,21 @@ def begin(people, ready, **more):
     return campaigns.begin(ready.experiment, people.engineer, CampaignRequest(**more))
 
 
-def recorded(people, ready, count=60, failing=(), **more):
-    return begin(people, ready, backend="recorded", landscape=rows(count, failing), **more)
+@pytest.fixture
+def recorded(people, ready, monkeypatch):
+    """Begins a campaign whose candidates are some runs, which are looked up instead of run."""
+
+    def begin_recorded(count=60, failing=(), **more):
+        configs = [config for config, _ in runs(count, failing)]
+        outcomes = {key_of(config): outcome for config, outcome in runs(count, failing)}
+        by_key = {key: row for row, key in enumerate(outcomes)}
+        field = spaces.Field(parse_config(CONFIG)[0], listed(configs), by_key, len(configs), {})
+        lookup = SimpleNamespace(measure=lambda config, stop: outcomes[key_of(config)])
+        monkeypatch.setattr(spaces, "field_of", lambda campaign: field)
+        monkeypatch.setattr(running, "backend_of", lambda campaign: lookup)
+        return begin(people, ready, **more)
+
+    return begin_recorded
 
 
 def test_a_campaign_measures_the_baseline_and_then_what_promises_most(people, ready):
@@ -94,19 +99,8 @@ def test_a_campaign_measures_the_baseline_and_then_what_promises_most(people, re
     assert all(trial.step_time_s == pytest.approx(trial.predicted_step_time_s) for trial in trials[1:])
 
 
-def test_repeats_in_a_landscape_are_one_configuration(people, ready):
-    once = rows(8, failing=(3, 5))
-    again = [{**row, "step_time_s": 1.02 * row.get("step_time_s", 1.0)} for row in once if row is not once[3]]
-    landscape = [*once, *again]
-    campaign = work(begin(people, ready, backend="recorded", landscape=landscape, most_trials=20, to_budget=True))
-    assert campaign.status == CampaignStatus.DONE and "has been tried" in campaign.reason
-    trials = list(campaign.trials.all())
-    assert len(trials) == len({trial.key for trial in trials}) <= 8
-    assert {len(trial.step_times_s) for trial in trials if trial.status == TrialStatus.DONE} == {1, 2}
-
-
-def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(people, ready):
-    campaign = recorded(people, ready, most_trials=9)
+def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(people, recorded):
+    campaign = recorded(most_trials=9)
     trial = campaign.trials.get(number=0)
     Trial.objects.filter(pk=trial.pk).update(status=TrialStatus.FAILED)
     campaigns.pause(campaign, people.engineer)
@@ -117,22 +111,21 @@ def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(
     assert trial.status == TrialStatus.WAITING
 
 
-def test_it_finds_the_fastest_of_a_recorded_landscape(people, ready):
-    landscape = rows(60)
-    campaign = work(begin(people, ready, backend="recorded", landscape=landscape, most_trials=12))
-    best = min(row["step_time_s"] for row in landscape)
+def test_it_finds_the_fastest_run(recorded):
+    campaign = work(recorded(most_trials=12))
+    best = min(outcome.step_times_s[0] for _, outcome in runs())
     found = min(trial.step_time_s for trial in campaign.trials.all() if trial.step_time_s)
     assert found <= 1.02 * best
 
 
-def test_the_budget_of_trials_holds_and_is_said(people, ready):
-    campaign = work(recorded(people, ready, most_trials=3))
+def test_the_budget_of_trials_holds_and_is_said(recorded):
+    campaign = work(recorded(most_trials=3))
     assert campaign.trials.filter(number__gt=0).count() == 3
     assert "3 trials" in campaign.reason
 
 
-def test_a_failure_is_read_and_forbids_what_needs_more(people, ready):
-    campaign = work(recorded(people, ready, failing=most_promising(), most_trials=30))
+def test_a_failure_is_read_and_forbids_what_needs_more(recorded):
+    campaign = work(recorded(failing=most_promising(), most_trials=30))
     failed = campaign.trials.filter(status=TrialStatus.FAILED)
     assert failed.exists()
     for trial in failed:
@@ -140,8 +133,8 @@ def test_a_failure_is_read_and_forbids_what_needs_more(people, ready):
         assert trial.failure["verdict"] == "forbid"
 
 
-def test_a_worker_that_dies_loses_no_trial_and_doubles_none(people, ready):
-    campaign = recorded(people, ready, most_trials=6)
+def test_a_worker_that_dies_loses_no_trial_and_doubles_none(recorded):
+    campaign = recorded(most_trials=6)
     campaigns.plan(campaign.pk)
     first = campaign.trials.get(number=0)
     assert planning.TRIALS.claim(first.pk, "elsewhere/1/1/1")  # and never came back
@@ -155,8 +148,8 @@ def test_a_worker_that_dies_loses_no_trial_and_doubles_none(people, ready):
     assert campaign.status == CampaignStatus.DONE
 
 
-def test_a_worker_that_dies_between_result_and_plan_is_noticed_by_the_sweep(people, ready, sent):
-    campaign = recorded(people, ready, most_trials=4)
+def test_a_worker_that_dies_between_result_and_plan_is_noticed_by_the_sweep(sent, recorded):
+    campaign = recorded(most_trials=4)
     first = campaign.trials.get(number=0)
     Trial.objects.filter(pk=first.pk).update(status=TrialStatus.DONE, step_time_s=2.0)
     Campaign.objects.filter(pk=campaign.pk).update(created_at=timezone.now() - timedelta(minutes=2))
@@ -165,8 +158,8 @@ def test_a_worker_that_dies_between_result_and_plan_is_noticed_by_the_sweep(peop
     assert work(campaign).status == CampaignStatus.DONE
 
 
-def test_who_kills_its_workers_is_given_up(people, ready):
-    campaign = recorded(people, ready, most_trials=2)
+def test_who_kills_its_workers_is_given_up(recorded):
+    campaign = recorded(most_trials=2)
     first = campaign.trials.get(number=0)
     Trial.objects.filter(pk=first.pk).update(attempts=3)
     running.run(first.pk)
@@ -175,8 +168,8 @@ def test_who_kills_its_workers_is_given_up(people, ready):
     assert "died" in first.failure["sentence"]
 
 
-def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, ready):
-    campaign = recorded(people, ready, most_trials=5)
+def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, recorded):
+    campaign = recorded(most_trials=5)
     campaigns.pause(campaign, people.engineer)
     assert not campaign.trials.filter(status=TrialStatus.WAITING).exists()
     work(campaign)
@@ -186,8 +179,8 @@ def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, ready
     assert campaign.trials.filter(status=TrialStatus.DONE).count() > 1
 
 
-def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(people, ready):
-    campaign = recorded(people, ready, failing=most_promising(), most_trials=20)
+def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(people, recorded):
+    campaign = recorded(failing=most_promising(), most_trials=20)
     work(campaign, most=12)
     if campaign.open:
         campaigns.cancel(campaign, people.engineer)
@@ -204,8 +197,8 @@ def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(peopl
     assert failed.runs == 2
 
 
-def test_a_budget_in_dollars_ends_it(people, ready):
-    campaign = recorded(people, ready, most_trials=50, most_dollars=1.0, dollars_per_chip_hour=2.0)
+def test_a_budget_in_dollars_ends_it(recorded):
+    campaign = recorded(most_trials=50, most_dollars=1.0, dollars_per_chip_hour=2.0)
     running.run(campaign.trials.get(number=0).pk)
     campaign.trials.filter(number=0).update(ran_s=3600.0)
     work(campaign)
@@ -216,11 +209,8 @@ def test_a_budget_in_dollars_ends_it(people, ready):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"backend": "recorded"}, "needs its file"),
         ({"most_trials": 0}, "between 1 and"),
         ({"most_dollars": 5.0}, "price of a chip"),
-        ({"backend": "recorded", "landscape": []}, "list of recorded runs"),
-        ({"backend": "recorded", "landscape": [{"mesh": {"ici": {"data": 3}}, "step_time_s": 1.0}]}, "mesh"),
         ({"constraints": {"fixed": {"data": 0}}}, "fixed"),
     ],
 )
@@ -238,20 +228,6 @@ def test_a_program_that_the_model_does_not_describe_begins_no_campaign(people, r
         begin(people, ready)
 
 
-def test_a_landscape_names_the_row_at_fault():
-    config, _ = parse_config(CONFIG)
-    good = {"mesh": CONFIG["mesh"], "step_time_s": 1.0}
-    for bad in (
-        {**good, "step_time_s": -1},
-        {**good, "seconds": 1},
-        {"mesh": 3},
-        {**good, "changes": {"remat": "all"}},
-    ):
-        with pytest.raises(ConfigError) as raised:
-            read_landscape(config, [good, bad])
-        assert json.dumps(bad) and str(raised.value)
-
-
 def test_the_model_as_backend_says_what_does_not_fit():
     config, _ = parse_config({**CONFIG, "model": {"name": "llama3.1-405b"}})
     outcome = Modelled().measure(config, lambda: False)
@@ -260,9 +236,9 @@ def test_the_model_as_backend_says_what_does_not_fit():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_four_workers_with_kills_lose_and_double_nothing(people, ready):
+def test_four_workers_with_kills_lose_and_double_nothing(recorded):
     """Each worker dies at every third trial that it takes: between claim and result, or between result and plan."""
-    campaign = recorded(people, ready, count=200, most_trials=60, parallel=4)
+    campaign = recorded(count=200, most_trials=60, parallel=4)
     campaigns.plan(campaign.pk)
 
     def worker(index: int) -> None:
