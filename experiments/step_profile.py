@@ -237,10 +237,10 @@ class Recorded:
     context_requests, generation_requests: most that a serving engine states for one iteration, None where none does.
     gaps: shares 0–1 of the profiled time in which the device was idle, by what the next op waited for: the host, while
     it waited for `input`, was in a `synchronisation`, the `optimizer` or a `checkpoint`, or else until its late
-    `launch`; `rare`: a module is loaded or compiled, or one or two long gaps; `queued`: launched in time; `unknown`:
-    its launch is not in the trace.
+    `launch`; `rare`: a module is loaded or compiled, or a few gaps hold half of the idle time; `queued`: launched in
+    time; `unknown`: its launch is not in the trace.
     before_s: device time of ops that were launched before the recording began.
-    separate_runs: recordings among the files whose times do not overlap.
+    start_up_s: length of the start-up, which no share counts.
     kind, program: what the engineer states it to be (`diagnosis.recording`), empty where nobody did.
     """
 
@@ -249,7 +249,7 @@ class Recorded:
     generation_requests: int | None = None
     gaps: dict[str, float] = field(default_factory=dict)
     before_s: float = 0.0
-    separate_runs: int = 1
+    start_up_s: float = 0.0
     kind: str = ""
     program: str = ""
 

@@ -1,8 +1,8 @@
 """What limits the step: what its exclusive breakdown says.
 
 1. Where the device loses 30 % of the step or more, to input, host (host transfers included), idle time and exposed
-   communication together, the largest of these.  One or two long gaps, as a first call leaves, are no part of the step;
-   where they are nearly all of a recording, nothing is concluded from the rest.
+   communication together, the largest of these.  Idle time of which nothing shows that it comes back is no part of the
+   step; where it is nearly all of a recording, nothing is concluded from the rest.
 2. Otherwise the larger of compute and HBM time: a device that works for most of the step is limited by its work, and
    smaller losses are findings.
 3. Where the profile lists only some of the ops, most of the breakdown is open.  What is listed is then read as a
@@ -165,8 +165,8 @@ def judge(facts: Facts, findings: Sequence[Finding] = ()) -> Bottleneck:
     verdict = decide(facts)
     largest = _larger(verdict, findings)
     text, confidence = statement.state(facts, verdict), verdict.confidence
-    if facts.once >= NOTABLE:
-        text = say("{} {}", text, statement.once(facts))
+    if facts.once >= NOTABLE or facts.profile.recorded.start_up_s > 0:
+        text = say("{} {}", text, statement.left_out(facts))
     if largest is not None:
         text = say("{} {}", text, statement.larger(facts, verdict, largest))
         if (largest.saving_share or 0.0) >= FAR_LARGER * verdict.groups.get(verdict.primary, 0.0):

@@ -111,7 +111,8 @@ class Facts:
 
     @property
     def base(self) -> str:
-        return "of the step" if self.step_time_s else "of device time"
+        of_time = "of the recorded time" if self.recording.platform == "cpu" else "of device time"
+        return "of the step" if self.step_time_s else of_time
 
     @property
     def of_xla(self) -> bool:
@@ -143,7 +144,8 @@ class Facts:
 
     @property
     def once(self) -> float:
-        """Share of the recording in one or two long gaps, as a first call leaves: no step waits for them again."""
+        """Share of the recording in which modules are loaded, or idle in gaps of which nothing shows that they come
+        back: no step is known to wait for them."""
         return self.profile.recorded.gaps.get("rare", 0.0)
 
     @property

@@ -15,6 +15,8 @@ from perfmodel.config import ExperimentConfig
 #: `tilesize128x128x64`): libraries choose them by the rows of the matmul.
 _TILE = re.compile(r"(?<![\d.])(\d{1,3})x(\d{1,3})(?!\d)")
 _SHAPES = re.compile(r"\[[^\]]*\]")
+#: Products of complex numbers have narrow tiles for many rows as well.
+_COMPLEX = re.compile(r"[cz]gemm")
 #: A matmul of so few rows reads its weights for too little work on any accelerator; one of so many does not.
 FEW_ROWS, MANY_ROWS = 32, 128
 #: FLOPs per byte above and below every accelerator's ridge: 17 of fp32 on a V100, 295 of bf16 on an H100.
@@ -67,7 +69,7 @@ def _limit(op: OpFacts, recording: Recording, config: ExperimentConfig | None, c
         least = min(int(tile[1]), int(tile[2]))
         # What is narrow may be the columns: a training step or a convolution has many rows.
         many = recording.kind in ("training", "prefill") or op.category == "convolution"
-        if 0 < least <= FEW_ROWS and not many:
+        if 0 < least <= FEW_ROWS and not many and not _COMPLEX.search(op.op.name):
             return "hbm", "tile"
         # Without tensor cores the ridge is low.
         if least >= (2 * FEW_ROWS if op.category == "convolution" or "sgemm" in op.op.name else MANY_ROWS):

@@ -34,7 +34,7 @@ _MODULES = (
             re.I,
         ),
     ),
-    ("norm", re.compile(r"norm|\brms\b|\bln_?\d?\b", re.I)),
+    ("norm", re.compile(r"norm(?!al(?!i[sz]))|\brms\b|\bln_?\d?\b", re.I)),
     ("input", re.compile(r"infeed|input_pipeline|data_loader|host_to_device", re.I)),
 )
 _SEPARATOR = re.compile(r"[/;]")

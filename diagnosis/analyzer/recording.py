@@ -109,9 +109,11 @@ def platform_of(profile: StepProfile, config: ExperimentConfig | None) -> str:
 def _clipped(profile: StepProfile) -> tuple[str, ...]:
     """Return what the edges of the recording cut off, as sentences."""
     excluded = tuple(note.message for note in profile.notes if "is excluded:" in note.message)
-    before_s = profile.recorded.before_s
-    before = f"{plain(before_s, 's')} of device work was launched before the recording began."
-    return (*excluded, before) if before_s > 0 else excluded
+    edges = (
+        (profile.recorded.before_s, "of device work was launched before the recording began."),
+        (profile.recorded.start_up_s, "of start-up: gaps like none of those that follow, and little of the work."),
+    )
+    return (*excluded, *(f"{plain(length_s, 's')} {words}" for length_s, words in edges if length_s > 0))
 
 
 def may_train(ops: Sequence[Op]) -> bool:
@@ -128,8 +130,6 @@ def _kind(profile: StepProfile, ops: Sequence[OpFacts]) -> tuple[str, Sentence |
     recorded = profile.recorded
     if profile.basis != PROFILE:
         return "training", "as configured, without a profile"
-    if recorded.separate_runs > 1:
-        return "separate_runs", f"the times of {recorded.separate_runs} files do not overlap"
     if ops and profile.source_kind in GPU_TRACES and all(_COPY.match(op.op.category) for op in ops):
         return "copies", "no kernel was recorded, only copies and fills"
     trains = _training(profile, ops)

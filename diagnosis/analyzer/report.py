@@ -134,7 +134,8 @@ def _hypothesis(facts: Facts) -> str:
     kpis = facts.kpis
     stated = facts.profile.kpis.get("communication")
     for key, words in (("input", "the input pipeline"), ("idle", "idle time")):
-        if (kpis.get(key) or 0.0) >= LOST:
+        once = facts.once if key == "idle" else 0.0
+        if (kpis.get(key) or 0.0) - once >= LOST:
             return f"{_ALONE} {words} limits the step."
     if (stated or 0.0) >= LOST:
         return f"{_ALONE} communication limits the step."

@@ -16,6 +16,8 @@ from formatting import listed
 #: Share of the time from which one op is what a recording shows.
 UNKNOWN_FROM = 0.3
 _SOURCE_KPI = "XProf overview"
+#: The host's part of a recording without a device: nothing was launched, and nothing waited for it.
+BETWEEN_OPS = "Between its ops, the processor spends {} {} on dispatch and on the program's own code."
 _SOURCES = {
     "category": "op category",
     "launch": "the size of the launch",
@@ -120,8 +122,8 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
         why = facts.not_measured.get("ops", "")
         return say("The bottleneck cannot be determined: no work of a device was recorded ({} ops). {}", listed, why)
     if 1.0 - facts.once < LEAST_LEFT:
-        return say("The bottleneck of a steady step cannot be determined: most of the recording is what happens once, "
-                   "as in a cold first step. Record later steps, after a warm-up.")  # fmt: skip
+        return say("The bottleneck of a steady step cannot be determined: the recording is too short to tell whether "
+                   "the gaps that make up most of it come back. Record later steps, after a warm-up.")  # fmt: skip
     unlabelled = share_of(
         "time without a known limit", max(0.0, verdict.groups.get("other", 0.0) - facts.once),
         "1 − Σ all other terms of the breakdown",
@@ -138,6 +140,8 @@ def _unknown(facts: Facts, verdict: Verdict) -> Sentence:
     if largest.share < UNKNOWN_FROM or largest.resource != "other":
         return text
     row = share_of(largest.op.name, largest.share, "Σ self time ÷ step time", (largest,))
+    if facts.recording.platform == "cpu":  # whose calls may wait as well: for a lock, another process, a disk
+        return say("{} {} alone takes {}, in which it may compute or wait.", text, largest.op.name, row)
     return say("{} It is not waiting: {} alone takes {}. {}", text, largest.op.name, row, _own_limit(largest))
 
 
@@ -304,22 +308,26 @@ def unexplained(facts: Facts) -> str:
     return f", and {known[0]} time does not explain it; {other} time was not measured"
 
 
-def once(facts: Facts) -> Sentence:
-    """Return what is left out of the verdict, since it happens once."""
-    row = evidence("what happens once", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
-    return say(
-        "Left out: {} {} is what happens once: modules that a first call loads, compilation, or one or two long gaps, "
-        "as preprocessing leaves.", row, facts.base,
-    )  # fmt: skip
+def left_out(facts: Facts) -> Sentence:
+    """Return what no share counts, and what the verdict does not: the start-up, and gaps that may not come back."""
+    parts: list[Sentence | str] = []
+    if (start_up_s := facts.profile.recorded.start_up_s) > 0:
+        row = evidence("start-up", start_up_s, "s", "measured", "first kernel until the last long gap", "trace")
+        parts.append(say("a start-up of {} (first calls, loading, compilation)", row))
+    if facts.once > 0:
+        row = evidence("gaps that may not come back", facts.once, "share", "measured", "Σ such gaps ÷ profiled time",
+                       "trace")  # fmt: skip
+        parts.append(say("{} {} in which modules are loaded, or a few long gaps hold most of the idle time and nothing "
+                         "shows that they come back", row, facts.base))  # fmt: skip
+    return say("Left out: {}.", join("; ", parts))
 
 
 def _stall(facts: Facts, name: str) -> Sentence:
     share = evidence(
         f"{name} time", facts.shares.get(name, 0.0), "share", "measured", f"{name} time ÷ step time", _SOURCE_KPI
     )
-    if name == "host" and facts.recording.device == "CPU":
-        return say("Between its ops, the processor spends {} {} on dispatch and on the program's own code.", share,
-                   facts.base)  # fmt: skip
+    if name == "host" and facts.recording.platform == "cpu":
+        return say(BETWEEN_OPS, share, facts.base)
     text = {
         "input": say("The device waits for input {} {}.", share, facts.base),
         "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}.", share, facts.base),

@@ -23,7 +23,6 @@ from experiments.ingest.steps import (
     cut_notes,
     executed_program,
     gpu_steps,
-    separate_runs,
     step_times,
     strips,
     timeline_steps,
@@ -168,7 +167,6 @@ def read(
         timeline=strips(cores),
         recorded=Recorded(
             ("host ops",) if any(host.has_host_threads for host in facts) else (),
-            separate_runs=separate_runs([host.span_ns for host in facts]),
         ),
     )
 

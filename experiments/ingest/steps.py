@@ -14,6 +14,7 @@ from experiments.ingest.op_classes import PARTS
 from experiments.ingest.timeline import CoreTimeline
 from experiments.ingest.values import gviz_rows, number
 from experiments.step_profile import Core, Note, Step, Timeline
+from formatting import first as listing
 
 #: Clocks of hosts differ by less.
 CLOCKS_NS = 10**9
@@ -70,16 +71,24 @@ def unix_span(begin_ns: int, end_ns: int) -> tuple[int, int] | None:
     return (begin_ns, end_ns) if begin_ns > _YEAR_2001_NS else None
 
 
-def separate_runs(spans: Sequence[tuple[int, int] | None]) -> int:
-    """Return how many runs the files are of: those of one overlap in time, but for what clocks of hosts differ."""
+def latest_run(spans: Sequence[tuple[int, int] | None], apart_ns: int = CLOCKS_NS) -> list[bool]:
+    """Return which files are of the latest run: those of one overlap in time, but for what clocks of hosts differ."""
     known = sorted(span for span in spans if span is not None)
     if len(known) < len(spans):
-        return 1
-    runs, until = 1, known[0][1]
+        return [True] * len(spans)
+    first, until = known[0]
     for begin, end in known[1:]:
-        runs += begin > until + CLOCKS_NS
+        first = begin if begin > until + apart_ns else first
         until = max(until, end)
-    return runs
+    return [span is not None and span[0] >= first for span in spans]
+
+
+def earlier_runs(names: Sequence[str]) -> list[Note]:
+    """Return the note on files of earlier runs, which are not used."""
+    if not names:
+        return []
+    apart = "was recorded earlier and is another run" if len(names) == 1 else "were recorded earlier and are other runs"
+    return [Note("warning", f"{listing(names, 3)} {apart}: not used. Upload each run by itself.")]
 
 
 class StepTimes(TypedDict):

@@ -22,6 +22,7 @@ from experiments.ingest.memory_tables import allocator_curve, heap_schedule, pea
 from experiments.ingest.nsight import read as nsight
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
+from experiments.ingest.steps import earlier_runs, latest_run
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.trace_viewer import as_xspace
@@ -88,14 +89,18 @@ def read(
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.files], files)
         return STEP_PROFILE.write(profile)
-    # Half of what a file may have: the events are spooled to one before they are written to another.
-    builder = TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50)) if trace else None
+    builder = _builder(folder, limits) if trace else None
     if contents.files[0].kind in READERS:
         profile = _read_traces(contents, files, exclude, report, builder)
         if builder is not None and profile.ops:
             builder.write(folder / trace)
         return STEP_PROFILE.write(profile)
-    hosts = _load_hosts(contents, exclude, folder, report, builder)
+    hosts = _load_hosts(contents, exclude, report, builder)
+    kept = latest_run([host.facts.span_ns for host in hosts])
+    earlier = [host.name for host, is_kept in zip(hosts, kept, strict=True) if not is_kept]
+    if earlier:
+        builder = _builder(folder, limits) if trace else None
+        hosts = _load_hosts(contents, [*exclude, *earlier], report, builder)
     steps = max(host.facts.steps for host in hosts)
     expected = BASE_BYTES + sum(host.facts.converter_bytes for host in hosts)
     keep = steps_that_fit(steps, expected, min(limits.sample_bytes, limits.memory_bytes // 2))
@@ -108,7 +113,7 @@ def read(
     paths = _write_session(hosts, session, keep if keep < steps else None)
     tables = convert(paths, what)
     report("read", 0.85, "Reading steps and ops")
-    notes = _notes(hosts, contents, exclude)
+    notes = [*_notes(hosts, contents, exclude), *earlier_runs(earlier)]
     if keep < steps:
         notes.append(
             Note(
@@ -137,6 +142,11 @@ def read(
         programs = {str(key): name for key, name in dict(tables.op_stats.program_id_to_name_map).items()}
         builder.write(folder / trace, programs=programs)
     return STEP_PROFILE.write(profile)
+
+
+def _builder(folder: Path, limits: Limits) -> TraceBuilder:
+    # Half of what a file may have: the events are spooled to one before they are written to another.
+    return TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50))
 
 
 def _of_viewer(contents: Contents, folder: Path) -> Contents:
@@ -190,7 +200,7 @@ def _wanted(contents: Contents, exclude: Sequence[str]) -> list[Found]:
 
 
 def _load_hosts(
-    contents: Contents, exclude: Sequence[str], folder: Path, report: Progress, builder: TraceBuilder | None = None
+    contents: Contents, exclude: Sequence[str], report: Progress, builder: TraceBuilder | None = None
 ) -> list[Host]:
     left_out = set(exclude)
     candidates = _wanted(contents, exclude)

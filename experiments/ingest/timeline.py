@@ -21,6 +21,8 @@ from experiments.ingest.op_classes import CONTROL, PARTS, classes, programs_of
 from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
 from experiments.xplane import XLine, XPlane
 
+#: The last execution is no step where it takes less than this part of the shortest interval between two.
+WAITS = 0.5
 _ASYNCHRONOUS = re.compile(r"-(start|done)([.\d-]|$)")
 
 
@@ -227,5 +229,8 @@ def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tu
     counts = np.searchsorted(begun, steps.ends) - np.searchsorted(begun, steps.starts)
     times = (steps.ends - steps.starts) * 1e-12
     work = events.cover(running).within(steps.starts, steps.ends) * 1e-12
-    places = cut_off(times.tolist(), work.tolist(), counts.tolist())
+    # What a program waits for after its last execution was not recorded.
+    count = len(steps) - bool(steps.program and times[-1] < WAITS * times[:-1].min())
+    places = cut_off(times[:count].tolist(), work[:count].tolist(), counts[:count].tolist())
+    places += range(count, len(steps))
     return steps.without(places), tuple((steps.numbers[i], float(times[i]), 2 * i < len(times)) for i in places)

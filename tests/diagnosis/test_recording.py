@@ -133,12 +133,6 @@ def test_communication_of_a_run_on_many_devices_is_no_zero_beside_unknown_kernel
     assert found.kpis["communication"] == 0.3 and any("lower bound" in text for text in found.warnings)
 
 
-def test_separate_runs_have_no_bottleneck() -> None:
-    found = diagnose(kineto(gemm(path="backward/aten::mm"), separate_runs=2))
-    assert found.recording.kind == "separate_runs" and found.bottleneck.primary == "unknown"
-    assert rules(found) <= {"record_more"} and found.not_modelled
-
-
 def test_captures_and_data_loaders_are_no_steps() -> None:
     captured = replace(kineto(gemm(), has=("launches", "graph capture")), steps=(), step_time_s=None)
     assert diagnose(captured).recording.kind == "graph_capture"

@@ -9,7 +9,7 @@ from diagnosis.analyzer.facts import Facts, total_share
 from diagnosis.analyzer.host_copies import MIGRATION, bytes_each_way, host_copies, host_link_rate, link_time_s, offloads
 from diagnosis.analyzer.quantity import evidence, share_of
 from diagnosis.analyzer.rules.base import WORTH_SAYING, Claim, claim, lines, time_of
-from diagnosis.analyzer.statement import unexplained
+from diagnosis.analyzer.statement import BETWEEN_OPS, left_out, unexplained
 from experiments.sentences import join, say
 
 _OVERVIEW = "XProf overview"
@@ -34,27 +34,27 @@ def host_gaps(facts: Facts) -> Iterator[Claim]:
     host, idle = facts.shares.get("host", 0.0), facts.shares.get("idle", 0.0)
     transfers = total_share(facts.where(lambda op: op.family in ("output", "host")))
     own = max(0.0, host - transfers)
-    graphs = " or CUDA graph" if facts.on_gpu else ""
-    program = "jit" if facts.of_xla else f"compiled program{graphs}"
-    if facts.once >= WORTH_SAYING:
-        row = evidence("long gaps", facts.once, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
+    if facts.once >= WORTH_SAYING or facts.profile.recorded.start_up_s > 0:
         yield claim(
-            facts, "host_gaps", "Long gaps that happen once",
-            say("What happens once (loading, compilation, one or two long gaps) takes {} {}.", row, facts.base),
-            "Look at these gaps on the timeline, and record again after a warm-up: no later step pays for them. If "
-            "they come back, load and preprocess ahead.",
-            None, impact="No later step waits for what happens once, so no saving is stated.",
+            facts, "host_gaps", "Start-up and gaps that may not come back", left_out(facts),
+            "Look at these gaps on the timeline, and record again after a warm-up: no later step is known to pay for "
+            "them. If they come back, load and preprocess ahead.",
+            None, impact="No later step is known to wait for them, so no saving is stated.",
         )  # fmt: skip
     if own >= WORTH_SAYING:
         cost = evidence("host time", own, "share", "measured", "host, launch and compile time ÷ step time", _OVERVIEW)
         causes, actions = _host_causes(facts, own)
+        graphs = " or CUDA graph" if facts.on_gpu else ""
+        program = "jit" if facts.of_xla else f"compiled program{graphs}"
+        on_cpu = facts.recording.platform == "cpu"
+        text = say("The device waits for the host (dispatch, kernel launches and other work) {} {}{}.", cost,
+                   facts.base, causes)  # fmt: skip
+        ahead = "Dispatch ahead (do not read values of the step, such as the loss, every step), keep"
         yield claim(
-            facts, "host_gaps", "Host-bound gaps",
-            say("The device waits for the host (dispatch, kernel launches and other work) {} {}{}.", cost, facts.base,
-                causes),
-            actions
-            + "Dispatch ahead (do not read values of the step, such as the loss, every step), keep the step in one "
-            f"{program}, avoid recompilation with fixed shapes, move callbacks and checkpointing to another thread.",
+            facts, "host_gaps", "Time between ops" if on_cpu else "Host-bound gaps",
+            say(BETWEEN_OPS, cost, facts.base) if on_cpu else text,
+            f"{actions}{'Keep' if on_cpu else ahead} the step in one {program}, avoid recompilation with fixed shapes, "
+            "move callbacks and checkpointing to another thread.",
             own,
         )  # fmt: skip
     if idle >= 0.05 and facts.axis_size("pipeline") < 2:

@@ -15,6 +15,7 @@ from experiments.ingest.gpu.columns import KERNEL, LEGACY_DEVICE, OP, Collected
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
+from experiments.ingest.gpu.marks import host_wait
 from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.step_profile import Recorded
 
@@ -67,7 +68,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
         if members and kinds[int(kind[row])].exchange is not None:
             ranks[row] = groups.setdefault(members, len(groups))
     waits = {cause: np.array(times, np.int64) for cause, times in collected.host_waits.items()}
-    peaks = collected.memory
+    peaks, unserved = collected.memory, _unserved(collected)
     if len(active := np.unique(devices)) == 1 and peaks:
         # ROCm counts the host's processors among its agents, the allocator does not: one device is the same by any id.
         peaks = {int(active[0]): max(peaks.values())}
@@ -94,6 +95,7 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
                 rank_groups=list(groups),
                 steps=facts.steps,
                 host_waits=waits,
+                unserved=unserved,
                 memory_peak_bytes=peaks.get(device),
                 memory_capacity_bytes=facts.capacity_bytes,
             )
@@ -113,10 +115,11 @@ def add_host_work(collected: Collected) -> bool:
     if not timed and (collected.memory or any(_ON_DEVICE.search(name) for name in collected.names.texts)):
         return False
     collected.threads = {key: rows for key, rows in collected.threads.items() if key not in timed}
+    loads = np.array([host_wait(name) == "input" for name in collected.names.texts], np.bool_)
     talks = np.array([bool(kernels.collective_kind(name)) for name in collected.names.texts], np.bool_)
     for key, rows in (timed or collected.threads).items():
         starts, ends, names, thread = rows["start"], rows["end"], rows["name"], collected.thread(key)
-        ops = np.flatnonzero((rows["what"] == OP) | talks[names])
+        ops = np.flatnonzero(((rows["what"] == OP) & ~loads[names]) | talks[names])
         ops = ops[np.lexsort((-ends[ops], starts[ops]))]
         for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
             launch, start, end, name = _OWN + len(collected.launches), int(starts[row]), int(ends[row]), int(names[row])
@@ -167,6 +170,16 @@ def recorded(collected: Collected) -> Recorded:
     return Recorded(tuple(key for key, is_held in held.items() if is_held), context, generation)
 
 
+def _unserved(collected: Collected) -> int:
+    """Return how many launches follow that of the last recorded op, without any activity."""
+    calls = collected.launches
+    if collected.captures or not len(calls):
+        return 0
+    served = np.isin(calls["correlation"], collected.device["correlation"])
+    begun = calls["start"]
+    return int(((calls["works"] > 0) & (begun > begun[served].max())).sum()) if served.any() else 0
+
+
 def _lost(collected: Collected) -> bool:
     """Return whether most of what the host launched was not recorded on the device, though it ran.
 
@@ -204,7 +217,9 @@ def _launches(collected: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64
         start[known] = call_starts[index[known]]
         end[known] = calls["end"][index[known]]
     externals = rows["external"]
-    missing = np.flatnonzero((thread < 0) & (externals > 0))
+    # One that repeats the correlation of a kernel launched before the recording is no op's.
+    told = (externals != wanted) | np.isin(wanted, calls["correlation"] if len(calls) else wanted)
+    missing = np.flatnonzero((thread < 0) & (externals > 0) & told)
     if len(missing):
         ops: dict[int, tuple[int, int]] = {}
         for key, host in collected.threads.items():

@@ -54,6 +54,7 @@ class DeviceTrace:
     recorded.  flops, moved_bytes: per event, NaN where not known.  blocks: of threads in a launch, -1 where not known.
     ranks: of each event's process group, by index into rank_groups, -1 for none.  streams: of each event.  host_waits:
     [n, 2] by cause, when the host waited or worked for something that holds up its launches (`marks.host_wait`).
+    unserved: launches after the last recorded op's that have no activity: the device's recording ends before.
     """
 
     name: str
@@ -74,6 +75,7 @@ class DeviceTrace:
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
     steps: Steps = NO_STEPS
     host_waits: dict[str, Ps] = field(default_factory=dict)
+    unserved: int = 0
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
     chip: str | None = None

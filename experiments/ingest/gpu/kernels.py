@@ -85,7 +85,7 @@ _OPS = (
     (ATTENTION, re.compile(r"scaled_dot_product|flash|attention", re.I)),
     (CONVOLUTION, re.compile(r"conv", re.I)),
     (GEMM, re.compile(r"aten::(addmm|mm|bmm|baddbmm|matmul|linear|einsum|_scaled_mm)\b|(?<!fb)gemm", re.I)),
-    (NORMALIZATION, re.compile(r"norm(?!al)", re.I)),
+    (NORMALIZATION, re.compile(r"norm(?!al(?!i[sz]))", re.I)),
     (EMBEDDING, re.compile(r"embedding", re.I)),
     (REDUCTION, re.compile(r"softmax|sum|mean|loss|max|min", re.I)),
     (ELEMENTWISE, re.compile(r"aten::(add|mul|sub|div|copy_|fill_|cat|to|_to_copy|zero_)\b", re.I)),

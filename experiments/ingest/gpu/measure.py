@@ -5,8 +5,10 @@ to copies between host and device.  What is left is idle, and is divided by what
 the host launched it only after the device had run dry, by what the host did until then (`Recorded.gaps`: `input`,
 `synchronisation`, …, else `launch`); `queued` where, or from when, it had been launched (dependencies, another stream);
 `unknown` where its launch is not in the trace.  Late launches that wait for a module to be loaded or compiled are
-`rare`, as are one or two long ones that are most of the idle time of a recording of few steps.  In a step's parts all
-but `input` of what a late launch explains are `launch`.
+`rare`, as is idle time of which a few gaps hold half, in a recording of few steps: nothing shows that it comes back.
+In a step's parts all but `input` of what a late launch explains are `launch`.
+
+Without steps, the window begins where the start-up ends: see `start_up`.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ SYNCHRONISATION, LOADING = "synchronisation", "loading"
 RETURN_PS = 5_000_000
 #: In so many steps, what happens once tells itself from what happens in each.
 SEVERAL = 3
-#: One or two gaps of this share of the recording, among at least so many, happen once: a first call, loading,
-#: compilation, preprocessing.
-LONG, FEW_GAPS, MANY_GAPS = 0.1, 2, 20
+#: Where fewer gaps, each among at least so many others, hold half of the idle time, nothing shows that it comes back.
+FEW_GAPS, MANY_GAPS = 5, 20
+#: A gap of a start-up is so many times as long as any after it, and at most this share of the work comes before it.
+UNLIKE_LATER, LEAST_OF_WORK = 10, 1 / 3
 #: Share of what a device is busy, and number of kernels, from which the time of its kernels is what was recorded.
 LEAST_WORK, FEW_KERNELS = 0.5, 20
 Classes = NDArray[np.int64]
@@ -47,9 +50,21 @@ def classes(trace: DeviceTrace) -> Classes:
     return np.array(by_kind, np.int64)[trace.kind] if by_kind else np.zeros(0, np.int64)
 
 
-def working(trace: DeviceTrace) -> tuple[int, int]:
-    """Return the time from the first kernel to the last: copies before and after are set-up and results, unless there
-    are few kernels or the device is busy mostly with copies."""
+def window(trace: DeviceTrace, steps: Steps) -> IntervalUnion:
+    """Return the steps; without any, the time from the first kernel after the start-up to the last: copies before and
+    after are results, unless there are few kernels or the device is busy mostly with copies."""
+    if len(steps):
+        return window_of(steps, 0, 0)
+    first, last = _working(trace)
+    return window_of(steps, start_up(trace, first, last), last)
+
+
+def start_up_ps(trace: DeviceTrace, steps: Steps) -> int:
+    """Return the length of the start-up that `window` leaves out."""
+    return 0 if len(steps) else int(window(trace, steps).starts[0]) - _working(trace)[0]
+
+
+def _working(trace: DeviceTrace) -> tuple[int, int]:
     kernels = classes(trace) != HOST_COPY
     kernels = kernels if kernels.any() else ~kernels
     first, last = int(trace.starts[kernels].min()), int(trace.ends[kernels].max())
@@ -57,6 +72,23 @@ def working(trace: DeviceTrace) -> tuple[int, int]:
     if kernels.sum() < FEW_KERNELS or within.sum() < LEAST_WORK * (trace.ends - trace.starts).sum():
         return int(trace.starts.min()), int(trace.ends.max())
     return first, last
+
+
+def start_up(trace: DeviceTrace, first: int, last: int) -> int:
+    """Return when the start-up of a recording without steps ends, `first` where it has none: with the last gap that is
+    `UNLIKE_LATER` times as long as any of those, many, that follow, and comes before most of the work."""
+    order = np.argsort(trace.starts, kind="stable")
+    begins, ends = trace.starts[order], np.maximum.accumulate(trace.ends[order])
+    gaps, at = begins[1:] - ends[:-1], begins[1:]
+    inside = (gaps > 0) & (at > first) & (at <= last)
+    done = np.cumsum((trace.ends - trace.starts)[order])
+    gaps, at, done = gaps[inside], at[inside], done[:-1][inside] / done[-1]
+    if len(gaps) <= MANY_GAPS:
+        return first
+    longest_after = np.maximum.accumulate(gaps[::-1])[::-1][1:]
+    unlike = gaps[:-1] >= UNLIKE_LATER * longest_after
+    unlike &= done[:-1] <= LEAST_OF_WORK
+    return int(at[:-MANY_GAPS][unlike[: len(gaps) - MANY_GAPS]].max(initial=first))
 
 
 def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> CoreTimeline:
@@ -71,13 +103,13 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     with_talk = compute.union(talking)
     busy = with_talk.union(cover(HOST_COPY))
     first, last = int(trace.starts.min()), int(trace.ends.max())
-    window = window_of(steps, *working(trace))
-    gaps = _gaps(trace, busy, window)
+    profiled = window(trace, steps)
+    gaps = _gaps(trace, busy, profiled)
     with_input = busy.union(gaps["input"])
     with_launch = with_input.union(gaps["launch"])
 
     def inside(covered: IntervalUnion) -> float:
-        return float(covered.within(window.starts, window.ends).sum()) * 1e-12
+        return float(covered.within(profiled.starts, profiled.ends).sum()) * 1e-12
 
     layers = [("compute", compute), ("collective", with_talk), ("host_transfer", busy)]
     layers += [("input", with_input), ("launch", with_launch)] if (trace.issued != UNKNOWN).any() else []
@@ -94,16 +126,16 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
         numbers=steps.numbers,
         durations_s=tuple(((steps.ends - steps.starts) * 1e-12).tolist()),
         parts_s=parts_of(steps, layers),
-        window_s=window.total * 1e-12,
+        window_s=profiled.total * 1e-12,
         busy_s=inside(busy),
         communication_s=inside(talking),
         collective_s=inside(talking),
         exposed_s=inside(with_talk) - inside(compute),
-        span_s=(max(last, int(window.ends[-1])) - min(first, int(window.starts[0]))) * 1e-12,
+        span_s=(max(last, int(profiled.ends[-1])) - min(first, int(profiled.starts[0]))) * 1e-12,
         ops=len(np.unique(trace.kind)),
         events=len(trace.kind),
         op_times=op_times(
-            trace.kind, trace.starts, trace.ends, names, running, running, compute, window, _flights(trace, copying)
+            trace.kind, trace.starts, trace.ends, names, running, running, compute, profiled, _flights(trace, copying)
         ),
         host_transfer_s=inside(cover(HOST_COPY)),
         gaps_s=gaps_s,
@@ -136,7 +168,8 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     following = order[np.searchsorted(trace.starts[order], gap_ends, side="left")]
     launched = trace.launched[following]
     known = launched != UNKNOWN
-    rare = _rare(gap_ends - gap_starts, window)
+    inside = np.minimum(gap_ends, window.ends[-1]) - np.maximum(gap_starts, window.starts[0])
+    once = not _comes_back(np.maximum(inside, 0), trace.kind[following], window)
     # A call that has not returned is still launching.
     late = known & (np.maximum(launched, trace.issued[following]) > gap_starts)
     until_launch = np.minimum(launched, gap_ends)
@@ -152,8 +185,8 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     # What lies on a device that has nothing to do, long after its launch, waits for something else.
     issued = np.where(known, np.maximum(launched, trace.issued[following]), gap_ends)
     held = late & (issued < gap_ends - QUEUE_PS)
-    once = rare & late & ~held
-    gaps["rare"] = IntervalUnion.of(gap_starts[once], gap_ends[once])
+    rare = once & (late | ~known) & ~held
+    gaps["rare"] = IntervalUnion.of(gap_starts[rare], gap_ends[rare])
     if (loads := waits.get(LOADING)) is not None:
         gaps["rare"] = gaps["rare"].union(_intersection(loads, IntervalUnion.of(gap_starts[late], gap_ends[late])))
     gaps["launch"] = IntervalUnion.of(gap_starts[late], np.where(held, issued, gap_ends)[late])
@@ -163,14 +196,14 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     return gaps
 
 
-def _rare(lengths: Ps, window: IntervalUnion) -> NDArray[np.bool_]:
-    """Return True for one or two long gaps that are most of the idle time of a recording of few steps."""
-    rare = np.zeros(len(lengths), np.bool_)
-    order = np.argsort(-lengths)[:FEW_GAPS]
-    order = order[lengths[order] >= LONG * window.total]
-    if len(window.starts) < SEVERAL and len(lengths) >= MANY_GAPS:
-        rare[order] = 2 * int(lengths[order].sum()) >= int(lengths.sum())
-    return rare
+def _comes_back(lengths: Ps, following: Ps, window: IntervalUnion) -> bool:
+    """Return False if a few gaps, each before an op of another kind, hold half of the idle time of a recording of few
+    steps.  following: kind of the op after each gap."""
+    longest = np.argsort(-lengths)
+    total = np.cumsum(lengths[longest])
+    hold_half = following[longest[: int(np.searchsorted(2 * total, total[-1])) + 1]]
+    few = len(hold_half) < FEW_GAPS and np.count_nonzero(lengths > 0) >= MANY_GAPS * len(hold_half)
+    return len(window.starts) >= SEVERAL or not few or len(np.unique(hold_half)) < len(hold_half)
 
 
 def _intersection(one: IntervalUnion, two: IntervalUnion) -> IntervalUnion:

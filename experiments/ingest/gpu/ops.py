@@ -11,11 +11,10 @@ import numpy as np
 
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import DeviceTrace, Kind
-from experiments.ingest.gpu.measure import exposed_copies, working
+from experiments.ingest.gpu.measure import exposed_copies, window
 from experiments.ingest.gpu.waits import RankWaits
 from experiments.ingest.marks import Steps
 from experiments.ingest.roof import efficiencies
-from experiments.ingest.timeline import window_of
 from experiments.step_profile import LATENCY, Op
 from experiments.trace import OPS, TraceBuilder
 from perfmodel.chips import Chip
@@ -68,10 +67,10 @@ def read_ops(
     sums: dict[Kind, _Sum] = defaultdict(_Sum)
     window_ps = 0
     for trace, marked in zip(traces, steps, strict=True):
-        window = window_of(marked, *working(trace))
-        window_ps += window.total
-        _add(sums, trace, window.within(trace.starts, trace.ends) > 0)
-        for kind, exposed in exposed_copies(trace, window).items():
+        profiled = window(trace, marked)
+        window_ps += profiled.total
+        _add(sums, trace, profiled.within(trace.starts, trace.ends) > 0)
+        for kind, exposed in exposed_copies(trace, profiled).items():
             total = sums[trace.kinds[kind]]
             total.exposed_copy_s = (total.exposed_copy_s or 0.0) + exposed
     ordered = sorted(sums.items(), key=lambda item: (-item[1].time_ps, names[item[0]]))

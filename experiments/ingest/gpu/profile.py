@@ -12,13 +12,13 @@ from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.cycles import joined
 from experiments.ingest.gpu.device import CPU, UNKNOWN, DeviceTrace, TraceFile
-from experiments.ingest.gpu.measure import measure
+from experiments.ingest.gpu.measure import measure, start_up_ps
 from experiments.ingest.gpu.ops import add_devices, read_ops, unique_names
 from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import REPEATED, Steps
-from experiments.ingest.steps import core_values, separate_runs, step_times, strips, timeline_steps
+from experiments.ingest.steps import core_values, earlier_runs, latest_run, step_times, strips, timeline_steps
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
@@ -29,6 +29,8 @@ _MOST_LEFT_OUT = 5
 #: A host's mark of less than this part of the longest is none of a step.
 FRAGMENT = 0.1
 LOST = "Most of what the host launched has no device activity in the recording, so idle time is unknown."
+#: More launches at the end without activity than this share of the recorded ops are named.
+UNSERVED = 0.1
 #: Share of the time of matmuls that must have FLOPs for a rate of the whole to mean anything.
 _LEAST_KNOWN = 0.8
 
@@ -65,11 +67,12 @@ def profile(
     captures = [each for each in recordings if "graph capture" in each.recorded.has and each.rank in replayed]
     # A serving engine writes a file of the capture beside that of the replay.
     recordings = joined([each for each in recordings if each not in captures])
+    recordings, earlier = _latest(recordings)
     refuse_twice(((str(each.rank), each.file) for each in recordings if each.rank is not None), "rank")
     traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
     # Beside devices, what a host did itself is no device.
     traces = [trace for trace in traces if trace.device_name != CPU] or traces
-    said = [*notes, *_notes(recordings, traces)]
+    said = [*notes, *_notes(recordings, traces), *earlier_runs(earlier)]
     said += [Note("info", f"{each.file} captures the graph that another file replays: not used.") for each in captures]
     marked: list[Steps] = []
     for trace in traces:
@@ -96,7 +99,7 @@ def profile(
         max((trace.memory_peak_bytes for trace in traces if trace.memory_peak_bytes), default=None),
         max((trace.memory_capacity_bytes for trace in traces if trace.memory_capacity_bytes), default=None),
     )
-    held = _recorded(recordings, traces, cores)
+    held = _recorded(recordings, traces, marked, cores)
     lost = "lost device activity" in held.has
     if lost:
         steps_read = [replace(step, breakdown_s={}) for step in steps_read]
@@ -135,6 +138,16 @@ def profile(
     )
 
 
+def _latest(recordings: Sequence[TraceFile]) -> tuple[list[TraceFile], list[str]]:
+    """(recordings of the latest run, files of earlier ones): files of the same devices, without ranks, are of one run
+    only where their times overlap."""
+    of = {(each.rank, each.host_name, *(trace.name for trace in each.devices)) for each in recordings}
+    alike = len(of) == 1 and recordings[0].rank is None
+    kept = latest_run([each.span_ns for each in recordings], *((0,) if alike else ()))
+    pairs = list(zip(recordings, kept, strict=True))
+    return [each for each, is_kept in pairs if is_kept], [each.file for each, is_kept in pairs if not is_kept]
+
+
 def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
     """The steps of traces without device activity, as their hosts mark them: mean over ranks."""
     marked = [
@@ -148,7 +161,10 @@ def host_marks(recordings: Sequence[TraceFile]) -> list[Step]:
 
 
 def _recorded(
-    recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace], cores: Sequence[CoreTimeline]
+    recordings: Sequence[TraceFile],
+    traces: Sequence[DeviceTrace],
+    marked: Sequence[Steps],
+    cores: Sequence[CoreTimeline],
 ) -> Recorded:
     """Return what all traces together hold."""
     held = [recording.recorded for recording in recordings]
@@ -163,7 +179,7 @@ def _recorded(
         ),
         gaps={cause: seconds / window for cause, seconds in gaps.items() if seconds > 0} if window else {},
         before_s=before * 1e-12,
-        separate_runs=separate_runs([recording.span_ns for recording in recordings]),
+        start_up_s=max((start_up_ps(*each) * 1e-12 for each in zip(traces, marked, strict=True)), default=0.0),
     )
 
 
@@ -301,6 +317,10 @@ def _notes(recordings: Sequence[TraceFile], traces: Sequence[DeviceTrace]) -> li
                 + (", and stragglers elsewhere are not detected." if len(traces) > 1 else "."),
             )
         )
+    unserved = max((trace.unserved for trace in traces if trace.unserved > UNSERVED * len(trace.kind)), default=0)
+    if unserved:
+        words = f"Of {unserved:,} launches at the end the device's activity was not recorded: its work went on."
+        notes.append(Note("warning", words))
     kinds = {trace.device_name for trace in traces}
     if len(kinds) > 1:
         notes.append(Note("warning", f"The ranks ran on different devices: {', '.join(sorted(kinds)[:4])}."))

@@ -21,7 +21,7 @@ from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, REPEATED, SESSI
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5
-_CLIPPED = "work launched before the recording began runs in it"
+_CLIPPED = "work launched before the recording began runs in it or drains"
 _COLD = "the recording begins with it, and it takes more than twice as long as the later ones (warm-up, compilation)"
 #: A sequence of kernels that repeats so often, takes this long and is this share of all kernels is a step.
 SEVERAL, LEAST_STEP_PS, LEAST_COVERED = 3, 1_000_000_000, 0.5
@@ -34,6 +34,8 @@ QUEUE_PS = 1_000_000_000
 #: Idle time at the edge of the first step from which its start is unknown, as a share of the step; work before it that
 #: is none yet, as a share of all.
 EDGE = 0.01
+#: Part of the first step by which the device catches up with its host, if earlier work drains in it.
+DRAINED = 0.1
 
 
 def launch_times(trace: DeviceTrace) -> Ps:
@@ -76,7 +78,8 @@ def device_steps(trace: DeviceTrace) -> tuple[Steps, list[str]]:
     starts[1:] = np.maximum(starts[1:], ends[:-1])
     counts = np.searchsorted(sorted_launches, host_ends) - np.searchsorted(sorted_launches, host_starts)
     whole = (counts >= _fewest(counts)) & (ends > starts)
-    clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0] - starts[0]))
+    lags = int(starts[0] - host_starts[0]), int(ends[0] - host_ends[0])
+    clipped = bool(whole[0]) and whole.sum() > 2 and _is_clipped(trace, int(starts[0]), int(ends[0]), lags)
     whole[0] &= not clipped
     times = ends - starts
     kept = np.flatnonzero(whole)
@@ -119,7 +122,9 @@ def _repeated(trace: DeviceTrace, launched: Ps) -> Steps:
     if not covered or covered < LEAST_COVERED * size:
         return measured
     first = order[size - covered :: period]
-    if all(_LAYER.search(trace.kinds[kind].path) for kind in {*kinds[-period:].tolist()}):
+    # Layers repeat as well: in ranges that name them, and up to where the recording of a pass was cut off.
+    layers = all(_LAYER.search(trace.kinds[kind].path) for kind in {*kinds[-period:].tolist()})
+    if layers or trace.unserved >= period:
         return measured
     ends = np.append(launched[first[1:]], measured.ends[-1] if len(measured) else launched[order[-1]] + 1)
     if int(trace.ends[order].max() - trace.starts[first[0]]) < len(first) * LEAST_STEP_PS:
@@ -127,13 +132,18 @@ def _repeated(trace: DeviceTrace, launched: Ps) -> Steps:
     return Steps(tuple(range(1, len(first) + 1)), launched[first], ends, how=REPEATED)
 
 
-def _is_clipped(trace: DeviceTrace, start: int, duration: int) -> bool:
+def _is_clipped(trace: DeviceTrace, start: int, end: int, lags: tuple[int, int]) -> bool:
     """Return True if the first step begins as earlier work ends, and not with an op of its own: when the step before
-    ended was not recorded."""
+    ended was not recorded; or if that work drained in it, so that the device was faster than its host.
+
+    lags: of the device behind its host, as the step begins and ends.
+    """
     left = left_over(trace)
     if not left.any() or int(trace.ends[left].max()) < start:
         return False
-    return bool(trace.starts[~left & (trace.starts >= start)].min(initial=start + duration) > start + EDGE * duration)
+    if lags[0] - lags[1] > DRAINED * (end - start):
+        return True
+    return bool(trace.starts[~left & (trace.starts >= start)].min(initial=end) > start + EDGE * (end - start))
 
 
 def _unseen_until(trace: DeviceTrace, launched: Ps, begin: int) -> int:

@@ -59,12 +59,13 @@ _OPTIMIZER = re.compile(r"(?:Resource|Sparse)*Apply[A-Z]")
 
 
 class KinetoEvents(Collected):
-    """The columns of one trace.  rank: as its collectives state it; foreign: the first event that is none of the
-    PyTorch profiler's."""
+    """The columns of one trace.  rank: as its collectives state it; ranks: of devices, where tools merged the traces of
+    several; foreign: the first event that is none of the PyTorch profiler's."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank: int | None = None
+        self.ranks: dict[int, int] = {}
         self.foreign = ""
         self._roles: dict[str, str] = {}
         self._processes: dict[object, re.Match[str]] = {}
@@ -210,6 +211,8 @@ class KinetoEvents(Collected):
         device, moved = args.get("device", event.get("pid")), args.get("bytes", args.get("Bytes"))
         device = device if isinstance(device, int) and abs(device) < 1 << 31 else -1
         moved = int(moved) if isinstance(moved, int | float) and 0 <= moved < MAX_PS else -1
+        if (rank := _integer(args, "rank")) >= 0:
+            self.ranks[device] = rank
         comm = self.comm(read_comm(args, groups)) if "Collective name" in args else -1
         stream, correlation = _integer(args, "stream"), _integer(args, "correlation")
         external = _integer(args, "External id", "external id")

@@ -81,11 +81,12 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
     def describe(device: int) -> DeviceFacts:
         facts = by_id.get(device, alike)
         capacity = facts.get("totalGlobalMem")
+        own = collected.ranks.get(device, rank) if len(collected.ranks) > 1 else rank
         return DeviceFacts(
             name="CPU" if on_host else f"GPU {device}" if device >= 0 else "GPU",
-            host=f"rank {rank}" if rank is not None else host,
+            host=f"rank {own}" if own is not None else host,
             kind=CPU if on_host else _device_name(facts),
-            rank=rank,
+            rank=own,
             steps=steps,
             capacity_bytes=float(capacity) if isinstance(capacity, int) and capacity > 0 else None,
         )
