@@ -564,22 +564,26 @@ def calibrate(
         seen_s, modelled_s = observation.measured_s, float(base.estimate_s.reshape(-1)[0])
         foreign_s = seen_s * foreign_share(seen_s, modelled_s, float(np.clip(spread, *MODEL_ERROR)))
     bars, unplaced = by_group(filled.mesh, observation, base)
-    values = informed_by(table, "model" in assumed, informed)
     equations = equations_of(filled.mesh, observation, base, unit_s, foreign_s)
-    posterior = solve(values, terms, equations)
     learnt = confidence or shipped()
-    return Calibration(
-        baseline=filled,
-        observation=observation,
-        assumed=assumed,
-        posterior=posterior,
-        group_s=bars,
-        unplaced_s=unplaced,
-        unit_s=unit_s,
-        foreign_s=foreign_s,
-        confidence=learnt.where_assumed() if "model" in assumed else learnt,
-        stand_in=stand_in,
-    )
+
+    def believing(shape_assumed: bool) -> Calibration:
+        return Calibration(
+            baseline=filled,
+            observation=observation,
+            assumed=assumed,
+            posterior=solve(informed_by(table, shape_assumed, informed), terms, equations),
+            group_s=bars,
+            unplaced_s=unplaced,
+            unit_s=unit_s,
+            foreign_s=foreign_s,
+            confidence=learnt.where_assumed() if shape_assumed else learnt,
+            stand_in=stand_in,
+        )
+
+    calibration = believing("model" in assumed)
+    # Facts that the profile contradicts are believed no further than assumed ones.
+    return calibration if calibration.disagreement is None else believing(True)
 
 
 def _total(parts: Mapping[str, Floats]) -> Floats:

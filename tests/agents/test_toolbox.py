@@ -264,6 +264,16 @@ def test_a_fact_that_no_configuration_has_is_refused(path: str, value: Any) -> N
     assert path in refusal(of, "price", configurations=[{"changes": {"remat": "full"}}], facts={**TOLD, path: value})
 
 
+def test_what_a_profile_shows_of_memory_stays_so_under_facts_that_it_contradicts() -> None:
+    """Experiment 2 waits 2.0 of 2.5 s for weights; a stated batch of four times the recorded FLOPs makes none of it
+    compute: a tensor axis of 4, with a quarter of the weights on each chip, still takes most of it away."""
+    of = bench("asap-experiment-2")
+    row = ask(of, "price", proposals=[1], facts=TOLD)["configurations"][0]
+    assert "TFLOP per step and chip" in row["doubts"][0]
+    assert row["speedup_per_token"]["estimate"] > 1.1
+    assert row["terms_s"]["hbm"] < 0.5 and row["terms_s"]["compute"] < 1.0
+
+
 def test_the_search_supposes_facts_and_a_peak_as_the_price_does() -> None:
     of, told = bench("asap-experiment-3"), {**TOLD, "measured.peak_memory_bytes": 12e9}
     found, priced = ask(of, "search", facts=told), ask(of, "price", configurations=[{"mesh": {"model": 2}}], facts=told)

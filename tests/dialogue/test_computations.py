@@ -132,7 +132,7 @@ SETTINGS = [
     ("python3 train.py ici_fsdp_parallelism=32 ici_tensor_parallelism=2 per_device_batch_size=4 remat_policy=full "
      "max_target_length=8k", {"data": 32, "model": 2}, {"global_batch": 256, "remat": "full", "seq_len": 8192}),
     ("no remat, batch 512", {}, {"global_batch": 512, "remat": "none"}),
-    ("micro batch 2, gradient accumulation of 4", {}, {"micro_batch": 2, "grad_accum": 4}),
+    ("micro batch 2, gradient accumulation of 16", {}, {"micro_batch": 2, "grad_accum": 16}),
     ("data=8→16, remat = none → full", {"data": 16}, {"remat": "full"}),
     ("mbs 4 -> 8, global batch from 256 to 512", {}, {"micro_batch": 8, "global_batch": 512}),
     ("why is it slow", {}, {}), ("proposal 2", {}, {}), ("batch", {}, {}), ("tp=0", {}, {}), ("²", {}, {}),
