@@ -21,13 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from asapweb.environment import database_arguments, flag, home_folder
 from asapweb.launcher.address import Address, choose_address
-from asapweb.launcher.fingerprints import (
-    record_schema,
-    recorded_schema,
-    samples_fingerprint,
-    schema_in,
-    static_fingerprint,
-)
+from asapweb.launcher.fingerprints import applied_migrations, migrations, samples_fingerprint, static_fingerprint
 from asapweb.launcher.folders import Home, clear_uploading, open_home, sole_use, write_holder
 from asapweb.launcher.interruptions import Interrupted, interruptible
 from asapweb.launcher.managed_processes import CODE, ManagedProcess
@@ -94,21 +88,17 @@ def _start_all(home: Home, supervisor: Supervisor, address: Address, options: Op
     os.environ.update(embedded)
 
     with _connected(home) as connection:
-        recorded, present = recorded_schema(connection), schema_in(connection)
+        applied = applied_migrations(connection)
         if sentence := complaint(connection):
             raise UserError(sentence)
-    steps = ["migrate"] if recorded != present else []
-    if not recorded:  # a new database has no samples, whatever stood in this folder before
+    if not applied:  # a new database has no samples, whatever stood in this folder before
         (home.run / "samples").unlink(missing_ok=True)
     static_mark = home.run / "static"
-    if not static_mark.exists() or static_mark.read_text() != static_fingerprint():
-        steps.append("static")
+    is_new = not static_mark.exists() or static_mark.read_text() != static_fingerprint()
+    steps = [*(["migrate"] if is_new or migrations() - applied else []), *(["static"] if is_new else [])]
     if steps:
         began = time.monotonic()
         _Preparation(home, steps).answer(supervisor)
-        if "migrate" in steps:
-            with _connected(home) as connection:
-                record_schema(connection)
         if "static" in steps:
             static_mark.write_text(static_fingerprint())
         _say(f"  {' and '.join(_STEP_NAMES[step] for step in steps)} in {time.monotonic() - began:.1f} s")
