@@ -254,7 +254,7 @@ def progress_context(page: ExperimentPage) -> dict[str, Any]:
         "last_event": last_event if is_current else 0,
         "failed": status == RunStatus.FAILED,
         "working": status.is_working,
-        "place": runs.place(page.run),
+        "jobs_before": runs.jobs_before(page.run),
         "files": files,
         "files_bytes": sum(file.size_bytes for file in files),
         "left_out": [file for file in given if not file.included],

@@ -7,7 +7,6 @@ starts whichever job of the queue is next (`jobs.turns`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -92,18 +91,16 @@ class Jobs(Generic[M]):
         job = turns.take([kind for kind in self._peers if kind.task.name in _functions], workers.this_thread())
         if job is None:
             return
-        began_at = time.monotonic()
         try:
             _functions[job.kind.task.name](job.pk)
         finally:
-            turns.finish(job, time.monotonic() - began_at)
             # Some message may have found nothing to start while this job held its team or kind at the limit.
             if any(peer.waiting().exists() for peer in self._peers):
                 self.send(job.pk)
 
-    def place(self, pk: int) -> turns.Place | None:
-        """Return the place in the queue of a job that waits for a worker; None if it does not wait."""
-        return turns.place(self._peers, self, pk)
+    def jobs_before(self, pk: int) -> int | None:
+        """Return the number of jobs that start before one that waits for a worker; None if it does not wait."""
+        return turns.jobs_before(self._peers, self, pk)
 
     @property
     def _peers(self) -> list[Jobs[Any]]:

@@ -21,12 +21,11 @@ class Job(models.Model):
 
 
 class Turn(models.Model):
-    """When a team was last served in a queue, and how long its jobs there take."""
+    """When a team was last served in a queue."""
 
     queue = models.CharField(max_length=50, blank=True)  # empty: the default one
     team = models.BigIntegerField()  # key of the team; 0: rows without one
     number = models.BigIntegerField(default=0)  # of the queue's turn, counted over all teams
-    mean_s = models.FloatField(null=True)  # mean duration of the team's jobs (s), the newest weighing most
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["queue", "team"], name="one_turn_per_queue_and_team")]

@@ -1,6 +1,6 @@
 """Fair order of the jobs that wait in one queue: the team that was served longest ago is next, with its oldest job.
 
-A message only says that some job waits.  `take` chooses which one a worker gets; `place` says when one will start.
+A message only says that some job waits.  `take` chooses which one a worker gets; `jobs_before` counts those before one.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from jobs import workers
@@ -24,8 +22,6 @@ from jobs.models import Turn
 
 #: First key of the advisory locks under which turns are given; the second is for the queue.
 LOCK_SPACE = 0x4A54  # "JT"
-#: Weight (0–1) of the newest job in the mean duration of a team's jobs.
-NEWEST_WEIGHT = 0.2
 #: Stands for the rows that belong to no team.
 NO_TEAM = 0
 
@@ -54,14 +50,6 @@ class QueuedJob(NamedTuple):
     kind: Kind
 
 
-@dataclass(frozen=True)
-class Place:
-    """The place of a waiting job in its queue."""
-
-    jobs_before: int  # that start before it, of all teams
-    wait_s: float | None  # expected; None: no worker is busy, or no job has ended yet
-
-
 def take(kinds: Sequence[Kind], worker: str) -> QueuedJob | None:
     """Give the next job of the queue to `worker` and return it; None if none may start now.
 
@@ -84,15 +72,8 @@ def take(kinds: Sequence[Kind], worker: str) -> QueuedJob | None:
         return job
 
 
-def finish(job: QueuedJob, took_s: float) -> None:
-    """Note how long a job took, for the expected waits of others."""
-    mean = F("mean_s") * (1 - NEWEST_WEIGHT) + took_s * NEWEST_WEIGHT
-    Turn.objects.filter(queue=job.kind.queue or "", team=job.team).update(mean_s=Coalesce(mean, took_s))
-
-
-def place(kinds: Sequence[Kind], kind: Kind, pk: int) -> Place | None:
-    """Return the place of a job in its queue; None if it does not wait."""
-    queue = _queue_of(kinds)
+def jobs_before(kinds: Sequence[Kind], kind: Kind, pk: int) -> int | None:
+    """Return the number of jobs of all teams that start before a waiting one; None if it does not wait."""
     mine = kind.waiting().filter(pk=pk).values_list("created_at", kind.team or "pk").first()
     if mine is None:
         return None
@@ -104,32 +85,13 @@ def place(kinds: Sequence[Kind], kind: Kind, pk: int) -> Place | None:
         counts.update(one or NO_TEAM for one in teams)
         own = each.waiting().filter(**{each.team or "pk": mine[1]}, created_at__lte=created_at)
         ahead += (own.exclude(pk=pk) if each is kind else own).count()
-    turns = {turn.team: turn for turn in Turn.objects.filter(queue=queue)}
-    number = _number(turns.get(team))
-    before = {
-        other: min(count, ahead + (_number(turns.get(other)) < number))
+    numbers = dict(Turn.objects.filter(queue=_queue_of(kinds)).values_list("team", "number"))
+    before = (
+        min(count, ahead + (numbers.get(other, 0) < numbers.get(team, 0)))
         for other, count in counts.items()
         if other != team
-    } | {team: ahead}
-    return Place(sum(before.values()), _wait_s(kinds, turns, before, team))
-
-
-def _wait_s(kinds: Sequence[Kind], turns: dict[int, Turn], before: dict[int, int], team: int) -> float | None:
-    """Return the expected wait: the jobs before, and one that runs now, at the rate of the busy workers."""
-    busy = _busy(kinds)
-    slots, means = sum(busy.values()), [turn.mean_s for turn in turns.values() if turn.mean_s is not None]
-    if not slots or not means:
-        return None
-    usual = sum(means) / len(means)
-
-    def mean_s(of: int) -> float:
-        known = turns[of].mean_s if of in turns else None
-        return usual if known is None else known
-
-    waits = [(sum(count * mean_s(of) for of, count in before.items()) + usual) / slots]
-    if settings.TEAM_JOBS is not None and busy[team] >= settings.TEAM_JOBS:
-        waits.append((before[team] + 1) * mean_s(team) / settings.TEAM_JOBS)
-    return max(waits)
+    )
+    return ahead + sum(before)
 
 
 def _startable(kinds: Sequence[Kind], idle: Sequence[str]) -> list[QueuedJob]:
@@ -154,10 +116,6 @@ def _busy(kinds: Sequence[Kind], idle: Sequence[str] = ()) -> Counter[int]:
         teams = kind.alive().exclude(worker__in=idle).values_list(kind.team or "pk", flat=True)
         busy.update(team or NO_TEAM for team in teams)
     return busy
-
-
-def _number(turn: Turn | None) -> int:
-    return turn.number if turn is not None else 0
 
 
 def _queue_of(kinds: Sequence[Kind]) -> str:

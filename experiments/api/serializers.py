@@ -58,10 +58,9 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
 
 class QueuePlaceSerializer(serializers.Serializer[Any]):
-    """The place of a waiting job in its queue.  jobs_before: jobs of all teams that start before it."""
+    """The place of a waiting job in its queue."""
 
-    jobs_before = serializers.IntegerField()
-    wait_s = serializers.FloatField(allow_null=True, help_text="Expected wait in seconds; null if unknown.")
+    jobs_before = serializers.IntegerField(help_text="Jobs of all teams that start before it.")
 
 
 class RunDetailSerializer(RunSerializer):
@@ -75,8 +74,8 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(QueuePlaceSerializer(allow_null=True))
     def get_place(self, run: Run) -> Any:
-        place = runs.place(run)
-        return QueuePlaceSerializer(place).data if place is not None else None
+        count = runs.jobs_before(run)
+        return {"jobs_before": count} if count is not None else None
 
 
 class ProfileFileSerializer(serializers.ModelSerializer[ProfileFile]):

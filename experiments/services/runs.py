@@ -14,7 +14,6 @@ from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events
 from jobs.jobs import Jobs, released
-from jobs.turns import Place
 
 WORKING = [status for status in RunStatus if status.is_working]
 #: The Coordinator does them.
@@ -34,9 +33,9 @@ def is_without_profile(run: Run) -> bool:
     return not run.profile.files.exists()
 
 
-def place(run: Run) -> Place | None:
-    """Return the place in the queue of a run that waits for a worker; None if it does not."""
-    return RUNS.place(run.pk) if RunStatus(run.status).is_working and not run.worker else None
+def jobs_before(run: Run) -> int | None:
+    """Return the number of jobs that start before a run that waits for a worker; None if it does not wait."""
+    return RUNS.jobs_before(run.pk) if RunStatus(run.status).is_working and not run.worker else None
 
 
 def can_wait(team: Team) -> bool:

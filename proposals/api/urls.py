@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import include, path
-from drf_spectacular.views import SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
 from accounts.api import AuditViewSet, MeView, TokensView, TokenView
@@ -13,7 +13,6 @@ from diagnosis.api_timeline import TimelineSumsView, TimelineTileView, TimelineV
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.compiling import PlanCompilationsView
-from proposals.api.schema import SchemaView
 from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
 from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
 from proposals.api.views_tools import ToolsView, ToolView
@@ -51,7 +50,7 @@ urlpatterns = [
     path("tools/<str:name>/", ToolView.as_view(), name="api-tool"),
     path("predict/", PredictView.as_view(), name="api-predict"),
     path("search/", SearchView.as_view(), name="api-search"),
-    path("schema/", SchemaView.as_view(), name="api-schema"),
+    path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include(router.urls)),
 ]

@@ -140,38 +140,24 @@ def test_job_of_a_dead_worker_of_this_machine_is_taken_at_once(teams, worked):
 def test_place_counts_the_turns_of_other_teams(teams):
     first = queue_runs(teams[0], 5)
     second = queue_runs(teams[1], 3)
-    assert runs.RUNS.place(first[0]) == turns.Place(0, None)
-    assert runs.RUNS.place(second[0]) == turns.Place(0, None)
-    Turn.objects.create(queue="", team=teams[1].pk, number=1, mean_s=4.0)
-    assert [runs.RUNS.place(pk).jobs_before for pk in first] == [0, 2, 4, 6, 7]
-    assert [runs.RUNS.place(pk).jobs_before for pk in second] == [1, 3, 5]
-    # A worker is busy with the first one: what is before, and the one that runs, at 4 s each.
+    assert runs.RUNS.jobs_before(first[0]) == runs.RUNS.jobs_before(second[0]) == 0
+    Turn.objects.create(queue="", team=teams[1].pk, number=1)
+    assert [runs.RUNS.jobs_before(pk) for pk in first] == [0, 2, 4, 6, 7]
+    assert [runs.RUNS.jobs_before(pk) for pk in second] == [1, 3, 5]
     Run.objects.filter(pk=first[0]).update(worker="elsewhere/1/1/1", heartbeat_at=timezone.now())
-    assert runs.RUNS.place(first[0]) is None
-    assert runs.RUNS.place(second[0]) == turns.Place(1, 8.0)
-
-
-def test_mean_duration_follows_the_newest_jobs(teams):
-    (pk,) = queue_runs(teams[0], 1)
-    job = turns.take([runs.RUNS], "elsewhere/1/1/1")
-    assert job is not None and job.pk == pk
-    turns.finish(job, 10.0)
-    assert Turn.objects.get().mean_s == 10.0
-    turns.finish(job, 20.0)
-    assert Turn.objects.get().mean_s == pytest.approx(12.0)
+    assert runs.RUNS.jobs_before(first[0]) is None
 
 
 def test_waiting_run_shows_its_place_on_its_page_and_over_rest(people):
     queue_runs(people.team, 2)
     busy, waits = Run.objects.order_by("pk")
-    Turn.objects.create(queue="", team=people.team.pk, number=1, mean_s=30.0)
     client, api = people.client("viewer"), people.api("viewer")
     assert "1 job of all teams before it" in client.get(f"/experiments/{waits.experiment_id}/").content.decode()
-    assert api.get(f"/api/runs/{waits.pk}/").json()["place"] == {"jobs_before": 1, "wait_s": None}
+    assert api.get(f"/api/runs/{waits.pk}/").json()["place"] == {"jobs_before": 1}
     assert runs.claim(busy.pk, "elsewhere/1/1/1")
     page = client.get(f"/experiments/{waits.experiment_id}/").content.decode()
-    assert "Next in the queue · starts in about 30" in page
-    assert api.get(f"/api/runs/{waits.pk}/").json()["place"] == {"jobs_before": 0, "wait_s": 30.0}
+    assert "Next in the queue" in page
+    assert api.get(f"/api/runs/{waits.pk}/").json()["place"] == {"jobs_before": 0}
     assert api.get(f"/api/runs/{busy.pk}/").json()["place"] is None
 
 
