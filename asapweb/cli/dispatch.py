@@ -6,13 +6,13 @@ import argparse
 import json
 import math
 import os
+import shutil
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 from unicodedata import category
 
-from asapweb.cli.table import as_text
 from asapweb.user_error import PartialResult, UserError
 
 COMMANDS = {
@@ -105,11 +105,30 @@ def _print(module: Any, result: Any, *, as_json: bool) -> None:
     elif hasattr(module, "as_text"):
         text = module.as_text(result)
     else:
-        text = as_text(result)
+        text = _as_yaml(result)
     if not as_json:
         text = _seen(text)
     sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
+
+
+def _as_yaml(result: Any) -> str:
+    """Return any JSON-able value as text for a terminal; a command with better words brings `as_text` itself."""
+    import yaml
+
+    width = shutil.get_terminal_size((120, 24)).columns
+    return yaml.safe_dump(_brief(result), sort_keys=False, allow_unicode=True, width=width, default_flow_style=None)
+
+
+def _brief(value: Any, row: bool = False) -> Any:
+    """Numbers to four digits; in the rows of a list, lists as words, so that each row fits one line."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _brief(item, row) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) if row else [_brief(item, row=True) for item in value]
+    return value
 
 
 def _finite(value: Any) -> Any:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from asapweb.user_error import UserError
+from formatting import plain, span
 from formatting.numbers import whole_number
-from perfmodel.config import ConfigError
+from perfmodel.config import ConfigError, mesh_text
 from perfmodel.config_file import read_config
 from perfmodel.search import search
 from perfmodel.space import SearchBounds
@@ -34,6 +35,21 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     changes = tuple(dict(zip(tried, values, strict=True)) for values in product(*tried.values()))
     result = search(config, _whole("--top", args.top), SearchBounds(axes=_words(args.axes), changes=changes))
     return {"name": config.name, **result.to_json(), "warnings": warnings}
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """One line per candidate, then how many others each rule rejects."""
+    lines = [f"{result['name']}: {result['considered']:,} considered"]
+    for row in result["candidates"]:
+        step, used = row["step_time_s"], row["hbm_per_chip_bytes"]
+        times = f"{plain(step['estimate'], 's')} ({span(step['low80'], step['high80'], 's')})"
+        memory = f"{plain(used['total'], 'bytes')} of {plain(used['capacity'], 'bytes')}"
+        changes = "".join(f", {key} {value}" for key, value in row["training"].items())
+        mfu = "" if row["mfu"] is None else f"  MFU {plain(row['mfu'], 'share')}"
+        lines.append(f"  {mesh_text(row['mesh'])}{changes}: {times}  {memory}{mfu}")
+    lines += [f"Rejected by {rule}: {count:,}" for rule, count in result["rejected_by_rule"].items()]
+    lines += [f"Note: {text}" for text in result["warnings"]]
+    return "\n".join(lines)
 
 
 def _words(text: str | None) -> tuple[str, ...] | None:
