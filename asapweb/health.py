@@ -5,7 +5,6 @@ They stand before everything else: a probe knows neither the site's host name no
 
 from __future__ import annotations
 
-import time
 from asyncio import iscoroutinefunction
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +23,6 @@ from kombu.exceptions import OperationalError
 from asapweb import metrics
 from disk import space
 from formatting import plain
-
-#: What fills the disk, and when that was looked at, by the monotonic clock.
-FILLED_KEPT_S = 60.0
-_filled: tuple[float, str] | None = None
 
 
 @sync_and_async_middleware
@@ -105,17 +100,10 @@ def states() -> dict[str, str]:
 
 
 def _disk() -> str:
-    """What is wrong with the disk of the data folder, and what fills it; that takes a while, so it is kept a minute."""
-    global _filled
-    home = Path(settings.ASAP_HOME)
-    free, keep = space.free_bytes(home), space.keep_free_bytes()
+    free, keep = space.free_bytes(Path(settings.ASAP_HOME)), space.keep_free_bytes()
     if free >= keep:
         return "ok"
-    now = time.monotonic()
-    if _filled is None or now - _filled[0] > FILLED_KEPT_S:
-        _filled = now, space.largest(home)
-    holds = f"; the data folder holds {_filled[1]}" if _filled[1] else ""
-    return f"{plain(free, 'bytes')} free; below {plain(keep, 'bytes')}, uploads and analyses are refused{holds}"
+    return f"{plain(free, 'bytes')} free; below {plain(keep, 'bytes')}, uploads and analyses are refused"
 
 
 def database_state() -> str:

@@ -1,4 +1,4 @@
-"""How much room is left, how much of it is kept for the services, and what fills the rest.
+"""How much room is left, and how much of it is kept for the services.
 
 Below the kept space nothing large is taken any more: uploads and analyses are refused with a sentence, so that the
 database goes on writing decisions, answers and whatever makes room again.
@@ -17,8 +17,6 @@ from formatting import plain
 DEFAULT_KEEP_FREE_BYTES = 300 * 10**6
 MAKE_ROOM = "delete unneeded experiments or ask the operator to free space, then try again"
 POSTGRES_DISK_FULL = "53100"
-#: Parts of the data folder named as what fills the disk.
-NAMED = 3
 
 
 class NoSpace(Exception):
@@ -69,36 +67,3 @@ def is_full(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
-
-
-def parts(folder: Path) -> list[tuple[str, int]]:
-    """Name and size in bytes of what lies in the folder, the largest first; what cannot be read counts as nothing."""
-    sizes = []
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return []
-    for entry in entries:
-        try:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            size = _size(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue
-        sizes.append((entry.name + ("/" if is_folder else ""), size))
-    return sorted(sizes, key=lambda part: -part[1])
-
-
-def largest(folder: Path) -> str:
-    """What fills the folder, for a sentence: `uploads/ 2.10 GB, postgres/ 310 MB`."""
-    return ", ".join(f"{name} {plain(size, 'bytes')}" for name, size in parts(folder)[:NAMED] if size >= 10**6)
-
-
-def _size(folder: str) -> int:
-    total = 0
-    for path, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except OSError:
-                continue
-    return total

@@ -100,11 +100,9 @@ def clear_uploading(home: Home) -> None:
 
 
 def _too_full(home: Home, wanted_bytes: int) -> UserError:
-    filled = space.largest(home.path)
     return UserError(
-        f"Only {plain(space.free_bytes(home.path), 'bytes')} are free on the disk of {home.path}"
-        f"{f' ({filled})' if filled else ''}, at least {limit(wanted_bytes, 'bytes')} are needed: free some space, or "
-        "set ASAP_HOME to a folder on another disk."
+        f"Only {plain(space.free_bytes(home.path), 'bytes')} are free on the disk of {home.path}, at least "
+        f"{limit(wanted_bytes, 'bytes')} are needed: free some space, or set ASAP_HOME to a folder on another disk."
     )
 
 

@@ -75,15 +75,10 @@ def test_reading_and_deciding_go_on(people, ready, full):
     assert people.client("engineer").post(f"/experiments/{ready.experiment.pk}/delete/").status_code in (302, 403)
 
 
-def test_healthz_says_what_is_wrong_and_what_fills_the_disk(db, full, data_folder, monkeypatch):
-    from asapweb import health
-
-    monkeypatch.setattr(health, "_filled", None)
-    (data_folder / "uploads").mkdir(exist_ok=True)
-    (data_folder / "uploads" / "big").write_bytes(b"x" * 5_000_000)
+def test_healthz_says_what_is_wrong(db, full):
     answer = Client().get("/healthz")
     assert (answer.status_code, answer.json()["status"], answer.json()["database"]) == (200, "degraded", "ok")
-    assert "B free" in answer.json()["disk"] and "uploads/ 5.00 MB" in answer.json()["disk"]
+    assert "B free" in answer.json()["disk"]
 
 
 def test_readyz_stays_ready_on_a_full_disk_and_without_a_broker(db, full, settings):
@@ -220,4 +215,3 @@ def test_many_strangers_together_are_bounded(tmp_path):
 
 def test_no_page_needs_the_disk_s_folder_to_be_there(tmp_path: Path):
     assert space.free_bytes(tmp_path / "not" / "there") > 0
-    assert space.largest(tmp_path / "not") == ""
