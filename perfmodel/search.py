@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -30,25 +29,57 @@ class SearchedMesh(NamedTuple):
     prediction: Prediction
 
 
-class Rejection(NamedTuple):
-    """A candidate that broke a rule: the first one in the order of `legality.RULES`."""
-
-    mesh: Mesh
-    rule: str
-
-
 @dataclass(frozen=True)
-class SearchResult:
-    """candidates: fastest per token first.  rejected: the first few; rejected_by_rule counts all of them.
+class PricedSpace:
+    """A space priced under the evidence; arrays over its candidates.
 
-    evidence: what prices were calibrated from.
+    estimate_s: per step.  memory_bytes: per chip.  broken: index in RULES of the first broken rule, -1 where none is.
+    top: how many of the best `candidates` are predicted in full.
     """
 
-    candidates: tuple[SearchedMesh, ...]
-    rejected: tuple[Rejection, ...]
-    considered: int
-    rejected_by_rule: Mapping[str, int]
-    evidence: Evidence = NOTHING
+    space: Space
+    evidence: Evidence
+    estimate_s: Floats
+    memory_bytes: Floats
+    broken: npt.NDArray[np.int8]
+    top: int = 10
+
+    @cached_property
+    def ranked(self) -> npt.NDArray[np.int64]:
+        """The legal candidates, least time per token first."""
+        batches = np.broadcast_to(self.space.global_batches, self.space.shape).ravel()
+        legal = np.flatnonzero(self.broken < 0)
+        # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
+        rounded = np.round(np.log(self.estimate_s[legal] / batches[legal]), 3)
+        return np.asarray(legal[np.lexsort((self.memory_bytes[legal], rounded))])
+
+    @cached_property
+    def candidates(self) -> tuple[SearchedMesh, ...]:
+        """The best legal ones, fastest per token first."""
+        chosen = [self.config(candidate) for candidate in self.ranked[: self.top]]
+        return tuple(map(SearchedMesh, chosen, predict_all(chosen, self.evidence)))
+
+    @property
+    def considered(self) -> int:
+        return self.space.count
+
+    @cached_property
+    def rejected(self) -> list[tuple[Mesh, str]]:
+        """The fastest of the meshes that broke a rule, those a reader would ask about, each with the first rule."""
+        broken = np.flatnonzero(self.broken >= 0)
+        broken = broken[np.argsort(self.estimate_s[broken], kind="stable")]
+        _, first = np.unique(broken // len(self.space.changes), return_index=True)
+        fastest = broken[np.sort(first)[:LISTED_REJECTIONS]]
+        return [(self.config(each).mesh, legality.RULES[self.broken[each]]) for each in fastest]
+
+    @property
+    def rejected_by_rule(self) -> dict[str, int]:
+        """Count the candidates by the rule that they break first."""
+        counts = np.bincount(self.broken.astype(np.int64) + 1, minlength=len(legality.RULES) + 1)[1:]
+        return {rule: int(count) for rule, count in zip(legality.RULES, counts, strict=True) if count}
+
+    def config(self, candidate: int) -> ExperimentConfig:
+        return self.space.config_at(*divmod(int(candidate), len(self.space.changes)))
 
     def to_json(self) -> dict[str, Any]:
         """The contract's object of `asap search`."""
@@ -65,40 +96,8 @@ class SearchResult:
             ],
             "rejected": [{"mesh": mesh.to_json(), "rule": rule} for mesh, rule in self.rejected],
             "considered": self.considered,
-            "rejected_by_rule": dict(self.rejected_by_rule),
+            "rejected_by_rule": self.rejected_by_rule,
         }
-
-
-@dataclass(frozen=True)
-class PricedSpace:
-    """A space priced under the evidence; arrays over its candidates.
-
-    estimate_s: per step.  memory_bytes: per chip.  broken: index in RULES of the first broken rule, -1 where none is.
-    """
-
-    space: Space
-    evidence: Evidence
-    estimate_s: Floats
-    memory_bytes: Floats
-    broken: npt.NDArray[np.int8]
-
-    @cached_property
-    def ranked(self) -> npt.NDArray[np.int64]:
-        """The legal candidates, least time per token first."""
-        batches = np.broadcast_to(self.space.global_batches, self.space.shape).ravel()
-        legal = np.flatnonzero(self.broken < 0)
-        # Differences below a tenth of a percent are none; of equals the one that leaves more memory comes first.
-        rounded = np.round(np.log(self.estimate_s[legal] / batches[legal]), 3)
-        return np.asarray(legal[np.lexsort((self.memory_bytes[legal], rounded))])
-
-    @property
-    def rejected_by_rule(self) -> dict[str, int]:
-        """Count the candidates by the rule that they break first."""
-        counts = np.bincount(self.broken.astype(np.int64) + 1, minlength=len(legality.RULES) + 1)[1:]
-        return {rule: int(count) for rule, count in zip(legality.RULES, counts, strict=True) if count}
-
-    def config(self, candidate: int) -> ExperimentConfig:
-        return self.space.config_at(*divmod(int(candidate), len(self.space.changes)))
 
 
 def price_space(space: Space, evidence: Evidence = NOTHING) -> PricedSpace:
@@ -139,33 +138,13 @@ def search(
     top: int = 10,
     constraints: SearchBounds | None = None,
     evidence: Evidence | None = None,
-) -> SearchResult:
-    """Return the `top` legal candidates by estimated time per token, fastest first; ties go to the smaller memory.
+) -> PricedSpace:
+    """Return all candidates, of which `top` legal ones are predicted by time per token, fastest first; ties go to the
+    smaller memory.
 
     evidence: to price by (default: what the configuration says was measured of itself).  Raises ConfigError where the
     configuration does not hold together or lacks model, batch or sequence length.
     """
     check_products(config)
     known = evidence_of(config) if evidence is None else evidence
-    priced = price_space(build_space(config, constraints), known)
-    chosen = [priced.config(candidate) for candidate in priced.ranked[:top]]
-    return SearchResult(
-        candidates=tuple(map(SearchedMesh, chosen, predict_all(chosen, known))),
-        evidence=known,
-        rejected=_rejections(priced),
-        considered=priced.space.count,
-        rejected_by_rule=priced.rejected_by_rule,
-    )
-
-
-def _rejections(priced: PricedSpace) -> tuple[Rejection, ...]:
-    """The fastest of the meshes that broke a rule: those a reader would ask about."""
-    broken = np.flatnonzero(priced.broken >= 0)
-    rejected: dict[int, Rejection] = {}
-    for candidate in broken[np.argsort(priced.estimate_s[broken], kind="stable")]:
-        mesh = int(candidate) // len(priced.space.changes)
-        if mesh not in rejected:
-            rejected[mesh] = Rejection(priced.space.mesh(mesh), legality.RULES[priced.broken[candidate]])
-        if len(rejected) == LISTED_REJECTIONS:
-            break
-    return tuple(rejected.values())
+    return replace(price_space(build_space(config, constraints), known), top=top)

@@ -36,14 +36,6 @@ class Meshes(PricedSpace):
             front[order[np.r_[True, used[1:] < np.minimum.accumulate(used)[:-1]]]] = True
         return front
 
-    @property
-    def considered(self) -> int:
-        return self.space.count
-
-    @property
-    def rejected(self) -> int:
-        return self.considered - len(self.ranked)
-
     def sizes(self, index: int) -> dict[str, int]:
         return {axis: int(n) for axis, n in zip(self.space.axes, self.space.sizes[index], strict=True)}
 

@@ -50,6 +50,7 @@ class Table:
     page: Any
     scale_s: float
     rank: int | None
+    rejected: int
     by_rule: list[tuple[str, str, int]]
 
 
@@ -63,6 +64,7 @@ def table(state: State, meshes: Meshes) -> Table:
         page=page,
         scale_s=max((row.step_s for row in rows), default=0.0),
         rank=int(ranks[0]) + 1 if len(ranks) else None,
+        rejected=meshes.considered - len(meshes.ranked),
         by_rule=[(rule, legality.IN_A_FEW_WORDS[rule], n) for rule, n in meshes.rejected_by_rule.items()],
     )
 
