@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from perfmodel.accounting import forward_flops, parameters
 from perfmodel.baseline import fill_in
 from perfmodel.calibration import calibrate
-from perfmodel.catalogue import get_model, load_catalogue
+from perfmodel.catalogue import get_model
 from perfmodel.config import Mesh
 from perfmodel.config_file import parse_config
 from perfmodel.efficiency import load_efficiencies
@@ -18,7 +16,6 @@ from perfmodel.observation import Observation, ObservedCollective
 from perfmodel.prediction import predict
 from perfmodel.price import Evidence
 from perfmodel.price import predict as predict_by
-from perfmodel.space import SearchBounds, build_space, space_workload
 from perfmodel.step_time import combine
 from perfmodel.terms import step_terms
 from perfmodel.workload import from_config
@@ -143,15 +140,6 @@ def test_input_time_follows_the_batch_and_grows_where_a_faster_step_waits_longer
     assert 0.8 <= prices.parts_s["input"][1] <= 2 * 10.0 - busy
 
 
-def test_uncertainty_grows_with_distance():
-    config = blind(known())
-    near, far = (replace(config, mesh=m) for m in (mesh(16, 8, 4), mesh(64, 8, 1)))
-    prices = calibrate(config, SEEN).price([config, near, far])
-    assert prices.sigma[0] < prices.sigma[1] < prices.sigma[2]
-    assert np.all(prices.low80_s <= prices.step_time_s)
-    assert np.all(prices.step_time_s <= prices.high80_s)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -270,46 +258,11 @@ def test_ops_that_overlap_sum_to_the_step():
     assert calibrate(config, doubled).price([config]).step_time_s[0] == pytest.approx(5.0)
 
 
-def test_uncertainty_of_many_candidates_is_that_of_few():
-    """Of very many candidates the spread is interpolated: within a third of the computed one for most."""
-    config = replace(known(), model=load_catalogue()["llama3.1-70b"].shape)
-    changes = tuple({"remat": remat, "global_batch": 512 * n} for remat in ("none", "full") for n in range(1, 17))
-    space = build_space(
-        config,
-        SearchBounds(axes=("replica", "data", "seq", "model", "pipeline"), changes=changes),
-    )
-    work = space_workload(space, slice(0, len(space.sizes)))
-    calibration = calibrate(config, as_modelled(config))
-    many = calibration.price_workload(work, np.ones((len(space.sizes), 1)))
-    rows = np.arange(0, len(space.sizes), max(1, len(space.sizes) // 40))
-    few = calibration.price_workload(space_workload(space.take(rows), slice(0, len(rows))), np.ones((len(rows), 1)))
-    assert many.step_time_s[rows] == pytest.approx(few.step_time_s)
-    ratio = (many.sigma[rows] / few.sigma).ravel()
-    assert np.quantile(ratio, 0.1) > 0.67
-    assert np.quantile(ratio, 0.9) < 1.5
-
-
 def test_all_to_all_belongs_to_the_expert_axis():
     config = tpu({"data": 64, "expert": 8}, shape=MIXTRAL, batch=1024)
     seen = Observation(5.0, {"compute": 4.0, "ici:expert": 1.0}, (ObservedCollective(("expert",), "all-to-all", 1.0),))
     calibration = calibrate(config, seen)
     assert calibration.group_s["expert"] == pytest.approx(1.0)
-
-
-sizes = st.integers(0, 5).map(lambda power: 2**power)
-
-
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(sizes, sizes, st.booleans())
-def test_parts_add_up_and_time_stays_positive(data, seq, unknown):
-    if 512 % (data * seq):
-        return
-    config = blind(known()) if unknown else known()
-    prices = calibrate(config, SEEN).price([replace(config, mesh=mesh(data, seq, 512 // data // seq))])
-    assert prices.step_time_s[0] > 0
-    assert sum(value[0] for value in prices.parts_s.values()) == pytest.approx(prices.step_time_s[0])
-    assert all(value[0] >= 0 for value in prices.parts_s.values())
 
 
 @pytest.mark.parametrize("times", [0.5, 2])

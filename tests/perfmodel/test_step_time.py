@@ -165,13 +165,6 @@ def test_slices_pay_for_the_network_and_a_faster_network_pays_less():
     assert predict(slow).breakdown_s["dcn"] == pytest.approx(10 * predict(fast).breakdown_s["dcn"])
 
 
-def test_expert_axis_talks_only_in_mixtures():
-    mesh = {"data": 64, "expert": 8}
-    assert predict(tpu(mesh, shape=MIXTRAL)).breakdown_s["ici"]["expert"] > 0
-    dense = predict(tpu(mesh))
-    assert [v.rule for v in dense.violations] == ["experts"]
-
-
 def test_no_schedule_hides_the_exchanges_of_experts_that_are_recomputed():
     """Megatron-Core asserts that full recomputation is off where it hides them: forward, backward and forward again,
     six of them then take all of their time, four are hidden in part."""
