@@ -50,7 +50,7 @@ class Case:
     roles: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     mixture: bool | None = None
-    flags: frozenset[str] = frozenset()
+    flags: frozenset[tuple[str, str]] = frozenset()
     directed: bool = True
     before: ExperimentConfig | None = None
     after: ExperimentConfig | None = None

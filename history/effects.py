@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from history import moves
 from history.record import NO_CHANGE, Record, Side
-from perfmodel import known_flags
+from perfmodel.known_flags import UNSET, differences, flag_values, number, settings
 
 Floats = npt.NDArray[np.float64]
 Settings = Mapping[str, str]
@@ -40,10 +40,6 @@ REPEATS, ANOTHER_DAY = 0.01, 0.003
 LEAST_TRIALS, LEAST_NEAR = 2, 0.3
 #: What is less likely to gain is not offered.
 LEAST_LIKELY = 0.7
-#: Flags of older builds by what newer ones call the same: beyond a threshold (MiB) no collective matmul is built.
-_THRESHOLD, _NEVER_MIB = "xla_jf_spmd_threshold_for_windowed_einsum_mib", 1000.0
-_MATMULS = ("xla_tpu_all_gather_collective_matmul_mode", "xla_tpu_reduce_scatter_collective_matmul_mode")
-_UNSET = ""
 Z80 = NormalDist().inv_cdf(0.9)
 
 
@@ -92,16 +88,6 @@ class FlagEffect:
         return len({situation_of(record).stack for record in self.trials})
 
 
-def settings(written: object, chip: str) -> dict[str, str]:
-    """Return the value of every flag that acts on a chip, by name, older names as newer ones."""
-    values = {**known_flags.defaults(chip), **known_flags.flag_values(written)}
-    threshold = values.pop(_THRESHOLD, None)
-    if threshold is not None:
-        number = _number(threshold)
-        values |= dict.fromkeys(_MATMULS, "none" if number is not None and number >= _NEVER_MIB else "always")
-    return {name: value for name, value in values.items() if value not in (_UNSET, "auto")}
-
-
 @dataclass(frozen=True)
 class FlagTrial:
     """A record that changed flags alone.  change: flags that act otherwise after it, as they then are; log_ratio: of
@@ -115,13 +101,13 @@ class FlagTrial:
 
     @cached_property
     def change(self) -> Settings:
-        return _change(self.before, self.after)
+        return differences(self.before, self.after)
 
     def direction(self, new: Settings) -> float:
         """Return 1 if the trial set flags as they are in `new`, −1 if it dropped them, else 0."""
-        if all(new.get(name, _UNSET) == value for name, value in self.change.items()):
+        if all(new.get(name, UNSET) == value for name, value in self.change.items()):
             return 1.0
-        return -1.0 if all(new.get(name, _UNSET) == self.before.get(name, _UNSET) for name in self.change) else 0.0
+        return -1.0 if all(new.get(name, UNSET) == self.before.get(name, UNSET) for name in self.change) else 0.0
 
     def bears_on(self, change: Settings, new: Settings) -> bool:
         """Return True if what it changed, or took back, is at least half part of a change that leads to `new`."""
@@ -160,7 +146,7 @@ class Effects:
         """Return what a change of flags does to a run; None where fewer than `LEAST_TRIALS` trials tell of it, or none
         of some flag of it."""
         old, new = settings(before, self.chip), settings(after, self.chip)
-        change = _change(old, new)
+        change = differences(old, new)
         told = [
             trial for trial in self.trials if trial.bears_on(change, new) and _near(trial.where, where) >= LEAST_NEAR
         ]
@@ -237,22 +223,18 @@ def situation_of(record: Record) -> Situation:
 
 def _with(flags: Sequence[str], record: Record) -> Iterator[str]:
     """Yield a run's flags with what a record set and without what it dropped, as they are written."""
-    before, after = (known_flags.flag_values(_written(record, side)) for side in (record.before, record.after))
+    before, after = (flag_values(_written(record, side)) for side in (record.before, record.after))
     touched = {name for name in {**before, **after} if before.get(name) != after.get(name)}
     for written, kept in ((flags, False), (_written(record, record.after), True)):
-        yield from (flag for flag in _words(written) if (not touched.isdisjoint(known_flags.flag_values(flag))) == kept)
+        yield from (flag for flag in _words(written) if (not touched.isdisjoint(flag_values(flag))) == kept)
 
 
 def _words(written: object) -> list[str]:
     """Return flags one by one, as they are written where that is a list of them."""
-    values = known_flags.flag_values(written)
+    values = flag_values(written)
     given = written if isinstance(written, list | tuple) else ()
     words = [word for item in given if isinstance(item, str) for word in item.split()]
-    return words if known_flags.flag_values(words) == values else [f"--{name}={values[name]}" for name in values]
-
-
-def _change(old: Settings, new: Settings) -> dict[str, str]:
-    return {name: new.get(name, _UNSET) for name in {**old, **new} if old.get(name) != new.get(name)}
+    return words if flag_values(words) == values else [f"--{name}={values[name]}" for name in values]
 
 
 def _near(one: Situation, other: Situation) -> float:
@@ -262,13 +244,6 @@ def _near(one: Situation, other: Situation) -> float:
         length = exp(-0.5 * (log2(one.seq_len / other.seq_len) / PER_LENGTH) ** 2)
     stack = 1.0 if one.stack == other.stack else OTHER_STACK
     return length * stack * PER_ROLE ** len(one.roles ^ other.roles)
-
-
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 def _differences(kernel: Floats) -> Floats:
@@ -282,10 +257,10 @@ def _kernel(ones: Sequence[tuple[Settings, Situation]], others: Sequence[tuple[S
     codes, tables = dict[str, int](), list[tuple[list[int], list[int]]]()
     for name in sorted({name for values, _ in (*ones, *others) for name in values}):
         rows, columns = (
-            [codes.setdefault(values.get(name, _UNSET), len(codes)) for values, _ in sides] for sides in (ones, others)
+            [codes.setdefault(values.get(name, UNSET), len(codes)) for values, _ in sides] for sides in (ones, others)
         )
         tables.append((rows, columns))
-    numbers = np.array([log2(n) if (n := _number(value)) and n > 0 else np.nan for value in codes])
+    numbers = np.array([log2(n) if (n := number(value)) and n > 0 else np.nan for value in codes])
     same = np.nan_to_num(np.exp(-0.5 * ((numbers[:, None] - numbers[None, :]) / PER_VALUE) ** 2))
     np.fill_diagonal(same, 1.0)
     single, apart = np.zeros((len(ones), len(others))), np.zeros((len(ones), len(others)))

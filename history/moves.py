@@ -127,7 +127,7 @@ def number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def flags(before: Side, after: Side, chip: str) -> frozenset[str]:
+def flags(before: Side, after: Side, chip: str) -> frozenset[tuple[str, str]]:
     """The XLA flags that a change sets, sets otherwise or drops, as they become; of a side after it that names none
     nothing is known."""
     old, new = (side.training.get("xla_flags") for side in (before, after))

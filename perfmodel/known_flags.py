@@ -63,6 +63,11 @@ _FLAG = re.compile(
 _ON, _OFF = frozenset(("", "true", "1", "yes", "on", "enabled")), frozenset(("false", "0", "no", "off", "disabled"))
 #: The value that leaves a flag to the compiler, as if nobody set it.
 _AUTO = "auto"
+#: The value of a flag that nobody sets.
+UNSET = ""
+#: Flags of older builds by what newer ones call the same: beyond a threshold (MiB) no collective matmul is built.
+_THRESHOLD, _NEVER_MIB = "xla_jf_spmd_threshold_for_windowed_einsum_mib", 1000.0
+_MATMULS = ("xla_tpu_all_gather_collective_matmul_mode", "xla_tpu_reduce_scatter_collective_matmul_mode")
 
 
 def flag_values(written: object) -> dict[str, str]:
@@ -93,17 +98,32 @@ def _value(text: str) -> str:
     return "true" if plain in _ON else "false" if plain in _OFF else plain
 
 
-def changed(before: object, after: object, chip: str) -> frozenset[str]:
-    """Flags that act otherwise on a chip after a change than before it, as they then are: `--name` where it is on, else
-    `--name=value`; `--name=auto` where nobody sets it any more and no default is documented."""
-    old, new = (
-        {**defaults(chip), **{name: value for name, value in flag_values(side).items() if value != _AUTO}}
-        for side in (before, after)
-    )
-    names = {name for name in {**old, **new} if old.get(name) != new.get(name)}
-    return frozenset(
-        f"--{name}" if (value := new.get(name, _AUTO)) == "true" else f"--{name}={value}" for name in names
-    )
+def settings(written: object, chip: str) -> dict[str, str]:
+    """Return the value of every flag that acts on a chip, by name, older names as newer ones."""
+    chosen = {name: value for name, value in flag_values(written).items() if value != _AUTO}
+    values = {**defaults(chip), **chosen}
+    threshold = values.pop(_THRESHOLD, None)
+    if threshold is not None:
+        mib = number(threshold)
+        values |= dict.fromkeys(_MATMULS, "none" if mib is not None and mib >= _NEVER_MIB else "always")
+    return {name: value for name, value in values.items() if value != UNSET}
+
+
+def number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Return the flags that are set otherwise, as they then are; UNSET where they are dropped."""
+    return {name: new.get(name, UNSET) for name in {**old, **new} if old.get(name) != new.get(name)}
+
+
+def changed(before: object, after: object, chip: str) -> frozenset[tuple[str, str]]:
+    """Return the flags that act otherwise on a chip after a change, each with the value that it then has."""
+    return frozenset(differences(settings(before, chip), settings(after, chip)).items())
 
 
 @cache

@@ -63,7 +63,7 @@ def choose(
     last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them; there is another.
     """
     front = _front(c, ranked, (weights or shipped_weights()).simplify)
-    likely = ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5
+    likely = (ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5) & (ranked.faster[front] >= LEAST_LIKELY)
     worth = front[(ranked.utility[front] > 0.0) & likely & (ranked.gain[front] >= WORTH_A_TRIAL)]
     worth = _at_one_other_batch(c, ranked, worth)
     other_batch = c.changes_kind("global_batch")
@@ -78,7 +78,6 @@ def choose(
     near = [row for row in same_batch if ranked.gain[chosen[0]] - ranked.gain[row] < WORTH_A_TRIAL]
     surer = [row for row in near if _is_safer(ranked, np.array([row]), chosen[0])[0]]
     chosen = sorted(surer, key=lambda row: -ranked.utility[row])[:1] or chosen
-    worth = worth[ranked.faster[worth] >= LEAST_LIKELY]
 
     def preferred() -> Iterator[Bools]:
         """Yield which of `worth` are wanted next, beside what is chosen by then."""

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from history.effects import Effects, Situation, settings
+from history.effects import Effects, Situation
 from history.record import Record, Side, outcome_of
 from history.seeds import records
+from perfmodel.known_flags import settings
 
 LLAMA = Situation("v6e", ("jax", "llama3.1-8b"), 8192.0, frozenset({"data"}))
 OTHER = Situation("v6e", ("maxtext", "llama3.1-70b"), 8192.0, frozenset({"data"}))

@@ -161,7 +161,7 @@ def test_what_other_flags_did_is_no_precedent_for_these() -> None:
         return replace(RECORD, id=f"r{len(flags)}", after=after, changes=("xla_flags",))
 
     assert not precedents_of([flagged()])  # it does not say which
-    flags, move = frozenset({"--xla_a"}), {"xla_flags": 1.0}
+    flags, move = frozenset({("xla_a", "true")}), {"xla_flags": 1.0}
     assert asked(library(flagged("--xla_a=1"), flags=flags), **move) is not None
     assert asked(library(flagged("--xla_b=1"), flags=flags), **move) is None
     assert asked(library(flagged("--xla_a=1", "--xla_b=1"), flags=flags), **move) is None
