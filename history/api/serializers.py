@@ -112,32 +112,14 @@ class AlikeSerializer(serializers.Serializer[Any]):
     expected = ExpectedSerializer(allow_null=True)
 
 
-class ComplaintSerializer(serializers.Serializer[Any]):
-    row = serializers.IntegerField()
-    column = serializers.CharField(allow_blank=True)
-    message = serializers.CharField()
-
-
-class ReportSerializer(serializers.Serializer[Any]):
-    """Contents of a file.  good: valid rows; new: valid rows not stored yet; added: records stored by the import."""
-
-    rows = serializers.IntegerField()
-    good = serializers.IntegerField()
-    new = serializers.IntegerField()
-    duplicates = serializers.IntegerField()
-    bad = serializers.IntegerField()
-    added = serializers.IntegerField(required=False)
-    errors = ComplaintSerializer(many=True)
-    errors_left_out = serializers.IntegerField()
-    warnings = ComplaintSerializer(many=True)
-    warnings_left_out = serializers.IntegerField()
-    preview = serializers.ListField(child=serializers.DictField())
-
-
 class ImportSerializer(serializers.ModelSerializer[RecordImport]):
-    """A file of records.  state `checked`: awaiting confirmation; reason: why it failed."""
+    """A file of records.  state `checked`: awaiting confirmation; reason: why it failed.
 
-    report = serializers.SerializerMethodField()
+    report: numbers of rows, good (valid), new (not stored yet), duplicates, bad and, once imported, added; errors and
+    warnings by row and column; preview: the first records.
+    """
+
+    report = serializers.DictField(read_only=True)
 
     class Meta:
         model = RecordImport
@@ -145,10 +127,6 @@ class ImportSerializer(serializers.ModelSerializer[RecordImport]):
             "id", "team", "state", "name", "format", "size_bytes", "reason", "report", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field(ReportSerializer(allow_null=True))
-    def get_report(self, made: RecordImport) -> dict[str, Any] | None:
-        return made.report or None
 
 
 class ImportRequest(serializers.Serializer[Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,74 +14,25 @@ from accounts.models import Role
 from accounts.permissions import get_for
 from accounts.rest import Detail
 from proposals.compiling import predicted
-from proposals.compiling.result import OUTCOMES
 from proposals.models import Compilation, PlanRecord
 from proposals.services import compiling
 
 
-class AxisSerializer(serializers.Serializer[Any]):
-    """Bytes sent per chip and step over a group of mesh axes."""
+class CompilationSerializer(serializers.ModelSerializer[Compilation]):
+    """proposal: null for the plan's baseline.  check: as `asap compile --json` prints it; null until done."""
 
-    axes = serializers.ListField(child=serializers.CharField())
-    kinds = serializers.ListField(child=serializers.CharField())
-    sent_bytes = serializers.FloatField(allow_null=True)
-    predicted_sent_bytes = serializers.FloatField(allow_null=True)
+    check = serializers.SerializerMethodField()
 
+    class Meta:
+        model = Compilation
+        fields = ("id", "plan", "proposal", "status", "stage", "note", "created_at", "finished_at", "check")
+        read_only_fields = fields
 
-class CollectiveSerializer(serializers.Serializer[Any]):
-    kind = serializers.CharField()
-    axes = serializers.ListField(child=serializers.CharField())
-    participants = serializers.IntegerField()
-    payload_bytes = serializers.FloatField()
-    times = serializers.IntegerField(help_text="Per step.")
-    sent_bytes = serializers.FloatField(help_text="Per chip and step.")
-    source = serializers.CharField(help_text="Framework path of the op.")
-
-
-class CheckSerializer(serializers.Serializer[Any]):
-    outcome = serializers.ChoiceField(choices=[(name, name) for name in OUTCOMES])
-    message = serializers.CharField()
-    peak_bytes = serializers.FloatField(allow_null=True)
-    argument_bytes = serializers.FloatField(allow_null=True)
-    needed_bytes = serializers.FloatField(allow_null=True)
-    capacity_bytes = serializers.FloatField(allow_null=True)
-    predicted_bytes = serializers.FloatField(allow_null=True, help_text="Predicted by the performance model.")
-    axes = AxisSerializer(many=True)
-    collectives = CollectiveSerializer(many=True, help_text="The largest collectives.")
-    effort = serializers.CharField()
-    compile_s = serializers.FloatField(allow_null=True)
-    versions = serializers.DictField(child=serializers.CharField())
-    notes = serializers.ListField(child=serializers.CharField())
-
-
-class CompilationSerializer(serializers.Serializer[Any]):
-    """proposal: null for the plan's baseline.  check: null until done."""
-
-    id = serializers.IntegerField()
-    plan = serializers.IntegerField()
-    proposal = serializers.IntegerField(allow_null=True)
-    status = serializers.ChoiceField(choices=Compilation.Status.choices)
-    stage = serializers.CharField()
-    note = serializers.CharField()
-    created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-    check = CheckSerializer(allow_null=True)
-
-
-def _json(made: Compilation, plan: PlanRecord) -> dict[str, Any]:
-    value = made.value
-    config = compiling.config_of(plan, made.proposal) if value else None
-    return {
-        "id": made.pk,
-        "plan": made.plan_id,
-        "proposal": made.proposal_id,
-        "status": made.status,
-        "stage": made.stage,
-        "note": made.note,
-        "created_at": made.created_at,
-        "finished_at": made.finished_at,
-        "check": predicted.to_json(config, value) if config and value else None,
-    }
+    @extend_schema_field(serializers.DictField(allow_null=True))
+    def get_check(self, made: Compilation) -> dict[str, Any] | None:
+        value = made.value
+        config = compiling.config_of(made.plan, made.proposal) if value else None
+        return predicted.to_json(config, value) if config and value else None
 
 
 class PlanCompilationsView(APIView):
@@ -90,8 +41,8 @@ class PlanCompilationsView(APIView):
     def _plan(self, request: Request, pk: int, role: Role) -> PlanRecord:
         return get_for(request.user, PlanRecord.objects.select_related("run"), role, pk=pk)
 
-    def _all(self, plan: PlanRecord) -> list[dict[str, Any]]:
-        return [_json(made, plan) for made in compiling.of_plan(plan).values()]
+    def _all(self, plan: PlanRecord) -> Any:
+        return CompilationSerializer(compiling.of_plan(plan).values(), many=True).data
 
     @extend_schema(responses=CompilationSerializer(many=True), tags=["proposals"])
     def get(self, request: Request, pk: int) -> Response:

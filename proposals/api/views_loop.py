@@ -18,40 +18,16 @@ from experiments.filters import OfRun
 from experiments.models import Experiment
 from history.record import FAILURES
 from proposals import measured
-from proposals.failures import CAUSES
 from proposals.filters import MeasurementFilters
 from proposals.models import Measurement, PlanRequest, Proposal
 from proposals.services import failing, measuring, regenerating, unmeasured
 
 
-class FailureSerializer(serializers.Serializer[Any]):
-    """The cause of a failed run, from its log."""
-
-    cause = serializers.ChoiceField(choices=list(CAUSES.items()))
-    failure = serializers.ChoiceField(choices=[(name, name) for name in FAILURES])
-    confidence = serializers.FloatField(help_text="0 to 1.")
-    verdict = serializers.ChoiceField(choices=[("forbid", "forbid"), ("fix", "fix"), ("retry", "retry")])
-    sentence = serializers.CharField()
-    line = serializers.CharField(help_text="The first error line.")
-    line_number = serializers.IntegerField(allow_null=True)
-    file = serializers.CharField()
-    rank = serializers.IntegerField(allow_null=True)
-    lines = serializers.IntegerField(help_text="Number of lines read.")
-    values = serializers.DictField(help_text="Values found in the log: bytes, sizes, seconds, exit code.")
-    parameters = serializers.ListField(
-        child=serializers.CharField(), help_text="Configuration keys of the responsible parameters."
-    )
-    check = serializers.ListField(child=serializers.CharField())
-    forbidden = serializers.DictField(
-        allow_null=True, help_text="What must not be retried, with the constraints that exclude it."
-    )
-    last = serializers.ListField(
-        child=serializers.CharField(), help_text="The last lines of the log, if no cause was found."
-    )
-
-
 class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
-    """A result: the prediction at approval and the measurement of its run.  Seconds; speed-ups per token."""
+    """A result: the prediction at approval and the measurement of its run.  Seconds; speed-ups per token.
+
+    analysis: the cause of a failed run, as `asap failure --json` prints it.
+    """
 
     predicted_speedup = serializers.FloatField(read_only=True, allow_null=True)
     error = serializers.FloatField(read_only=True, allow_null=True, help_text="Measured ÷ predicted speed-up − 1.")
@@ -69,7 +45,7 @@ class MeasurementSerializer(serializers.ModelSerializer[Measurement]):
         )  # fmt: skip
         read_only_fields = fields
 
-    @extend_schema_field(FailureSerializer(allow_null=True))
+    @extend_schema_field(serializers.DictField(allow_null=True))
     def get_analysis(self, made: Measurement) -> dict[str, Any] | None:
         return made.analysis or None
 

@@ -115,7 +115,7 @@ def cancel(plan: PlanRecord, user: User) -> int:
 def of_plan(plan: PlanRecord) -> dict[int | None, Compilation]:
     """The newest check of the baseline (key None) and of each proposal, by its key."""
     newest: dict[int | None, Compilation] = {}
-    for row in Compilation.objects.filter(plan=plan).select_related("proposal").order_by("-pk"):
+    for row in Compilation.objects.filter(plan=plan).select_related("proposal", "plan").order_by("-pk"):
         newest.setdefault(row.proposal_id, row)
     return newest
 

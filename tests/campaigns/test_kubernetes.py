@@ -14,10 +14,10 @@ import pytest
 from django.utils import timezone
 
 from campaigns.models import CampaignStatus, TrialStatus
-from campaigns.services import campaigns, launched, planning, running
+from campaigns.services import campaigns
 from campaigns.services.campaigns import CampaignRequest
-from launches.models import ArmRun, Launch
-from launches.services import choices, launching, queue
+from launches.models import ArmRun
+from launches.services import choices, launching
 from tests.campaigns.cluster import turn
 from tests.launches.fake_kubernetes import FakeKubernetes
 from tests.launches.reports import client, place, report, send_file
@@ -170,20 +170,6 @@ def test_a_pod_that_the_kernel_killed_is_run_once_more_and_forbids_nothing(peopl
     assert failed.failure["line"] == "Exit status 137 (OOMKilled)." and not failed.failure.get("forbidden")
 
 
-def test_a_pod_that_was_preempted_is_run_once_more(people, ready, server):
-    campaign = begin(people, ready)
-    turn(campaign)
-    name = name_of(campaign)
-    why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-           "message": "default-scheduler: preempting to accommodate a higher priority pod"}  # fmt: skip
-    dies(server, name, 143, conditions=[why])
-    ends(server, campaign, name)
-    failed = trial_of(campaign)
-    assert failed.failure["cause"] == "preemption" and failed.runs == 1
-    turn(campaign)
-    assert trial_of(campaign).status == TrialStatus.LAUNCHED and name_of(campaign) != name
-
-
 def test_a_job_over_its_time_limit_says_so(people, ready, server):
     campaign = begin(people, ready)
     turn(campaign)
@@ -191,114 +177,3 @@ def test_a_job_over_its_time_limit_says_so(people, ready, server):
     ends(server, campaign, name, message="Job was active longer than specified deadline")
     failed = trial_of(campaign)
     assert failed.failure["cause"] == "time_limit" and failed.runs == 1
-
-
-def test_a_failure_that_the_pod_reported_itself(people, ready, server):
-    campaign = begin(people, ready)
-    turn(campaign)
-    reports(server, trial_of(campaign).launch, OOM.encode(), failure="Exit status 1.")
-    turn(campaign)
-    assert trial_of(campaign).failure["cause"] == "out_of_memory"
-
-
-def test_cancelling_deletes_the_jobs(people, ready, server):
-    campaign = begin(people, ready, parallel=2)
-    turn(campaign)
-    names = sorted(name_of(campaign, number) for number in (0, 1))
-    runs(server, names[0])
-    turn(campaign)
-    assert jobs(server) == names
-    campaigns.cancel(campaign, people.engineer)
-    launched.follow()
-    launching.follow()
-    assert not jobs(server) and not Launch.objects.filter(closed_at=None).exists()
-    deleted = sorted(path.rpartition("/")[2] for command, path in server.requests if command == "DELETE")
-    assert deleted == names
-    assert {trial.status for trial in campaign.trials.all()} == {TrialStatus.CANCELLED}
-
-
-def test_pausing_takes_back_what_waits_for_nodes_and_resuming_makes_a_job_anew(people, ready, server):
-    campaign = begin(people, ready)
-    turn(campaign)
-    waits = name_of(campaign)
-    why = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
-    server.pod(waits, 0, phase="Pending", conditions=[why])
-    turn(campaign)
-    assert trial_of(campaign).cluster_run.reason == "0/3 nodes are available"
-    campaigns.pause(campaign, people.engineer)
-    launched.follow()
-    launching.follow()
-    assert not jobs(server) and trial_of(campaign).status == TrialStatus.PAUSED
-    campaigns.resume(campaign, people.engineer)
-    turn(campaign)
-    turn(campaign)
-    assert jobs(server) == [name_of(campaign)] != [waits]
-
-
-def test_workers_that_die_at_any_step_double_nothing(people, ready, server):
-    campaign = campaigns.begin(
-        ready.experiment, people.engineer,
-        CampaignRequest(backend="cluster", most_trials=1, server="http://testserver"),
-    )  # fmt: skip
-    trial = trial_of(campaign)
-    stale = {"heartbeat_at": timezone.now() - timedelta(minutes=2)}
-    assert planning.TRIALS.claim(trial.pk, "elsewhere/1/1/1")  # died before it launched
-    campaign.trials.update(**stale)
-    assert planning.TRIALS.sweep() == [trial.pk]
-    running.run(trial.pk)
-    running.run(trial.pk)
-    run = ArmRun.objects.get()
-    assert queue.RUNS.claim(run.pk, "elsewhere/2/1/1")  # died after the Job was made and before that was stored
-    choices.backend("kubernetes", people.team).submit(launching._spec(run))
-    ArmRun.objects.update(**stale)
-    assert queue.RUNS.sweep() == [run.pk]
-    turn(campaign)
-    turn(campaign)
-    run.refresh_from_db()
-    assert run.status == ArmRun.Status.SUBMITTED and jobs(server) == [run.name]
-    runs(server, run.name)
-    reports(server, trial_of(campaign).launch, step_times_s=STEPS)
-    assert queue.RUNS.claim(run.pk, "elsewhere/3/1/1")  # died while it read the report
-    ArmRun.objects.update(**stale)
-    assert queue.RUNS.sweep() == [run.pk]
-    for _ in range(2):
-        turn(campaign)
-    done = trial_of(campaign)
-    assert (done.status, done.runs, done.step_time_s) == (TrialStatus.DONE, 1, 1.0)
-    assert ArmRun.objects.filter(launch=done.launch).count() == 1
-    assert Launch.objects.count() == 2 and jobs(server) == [name_of(campaign, 1)]
-
-
-def test_an_api_server_that_is_away_is_waited_for(people, ready, server):
-    campaign = begin(people, ready)
-    server.fail_with = 503
-    turn(campaign)
-    assert campaign.status == CampaignStatus.RUNNING and "503" in trial_of(campaign).cluster_run.reason
-    server.fail_with = 0
-    turn(campaign)
-    turn(campaign)
-    assert trial_of(campaign).cluster_run.status == ArmRun.Status.SUBMITTED and jobs(server) == [name_of(campaign)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "words"),
-    [
-        ("jobs", 403, 'jobs.batch "x" is forbidden: exceeded quota: tpu, requested: count/jobs.batch=1, used: 4'),
-        ("secrets", 403, 'secrets is forbidden: User "asap" cannot create resource "secrets"'),
-        ("configmaps", 422, "ConfigMap is invalid: data: Too long: must have at most 1048576 bytes"),
-    ],
-)
-def test_a_refusal_pauses_the_campaign_in_the_cluster_s_words_and_holds_no_chips(
-    people, ready, server, kind, status, words
-):
-    server.refused[kind] = (status, words)
-    campaign = begin(people, ready)
-    for _ in range(2):
-        turn(campaign)
-    assert campaign.status == CampaignStatus.PAUSED and words in campaign.reason
-    assert not jobs(server)  # a Job without its files or token would hold its nodes until its time limit
-    server.refused.clear()
-    campaigns.resume(campaign, people.engineer)
-    turn(campaign)
-    turn(campaign)
-    assert jobs(server) == [name_of(campaign)]

@@ -425,15 +425,6 @@ def test_advice_that_is_out_of_date_is_judged_anew(serve: Serve, people: Any, re
     assert newest(campaign).number == 2 and advising.OUTDATED in why(newest(campaign))
 
 
-def test_a_worker_that_kills_itself_asking_is_given_up(serve: Serve, people: Any, ready: Any) -> None:
-    server = serve(lambda body: answer({"trials": []}))
-    campaign = advised(people, ready)
-    campaign.trials.update(status=TrialStatus.DONE, step_time_s=3.0)
-    Campaign.objects.filter(pk=campaign.pk).update(attempts=3)
-    assert planning.plan(campaign.pk) == 1
-    assert server.requests == [] and "died in each of 3 attempts to ask" in why(newest(campaign))
-
-
 def test_pausing_ends_the_request_and_resuming_asks_again(serve: Serve, people: Any, ready: Any) -> None:
     thinking = threading.Event()
     silent = [True]
@@ -473,51 +464,3 @@ def test_several_places_are_filled_with_what_it_asks_for_and_then_by_itself(
     authors = [trial.chosen_by for trial in campaign.trials.order_by("number")]
     assert authors == ["built-in", "model", "model", "built-in", "built-in"]
     assert tuner.NO_MORE in why(newest(campaign))
-
-
-def test_four_workers_with_kills_ask_and_plan_nothing_twice(serve: Serve, people: Any, ready: Any) -> None:
-    """Each worker dies now and then: with a trial in its hands, or while it asks."""
-
-    def model(body: dict[str, Any]) -> Reply:
-        rows = seen(body)["built_in_candidates"][-3:]
-        reason = "Less of the step waits for communication."
-        return answer(
-            {
-                "trials": [
-                    {"mesh": row["mesh"]["ici"], "changes": row.get("changes", {}), "reason": reason} for row in rows
-                ]
-            }
-        )
-
-    server = serve(model)
-    campaign = advised(people, ready, most_trials=14, parallel=4, to_budget=True)
-    long_ago = timezone.now() - timedelta(minutes=2)
-
-    def worker(index: int) -> None:
-        for taken in range(1, 300):
-            if not Campaign.objects.filter(pk=campaign.pk, status="running").exists():
-                return
-            open_trials = campaign.trials.filter(status__in=("waiting", "running"))
-            pk = open_trials.order_by("?").values_list("pk", flat=True).first()
-            dead = f"elsewhere/{index}/{taken}/1"
-            if pk is None:
-                planning.plan(campaign.pk)
-            elif taken % 4 == 0:
-                planning.TRIALS.claim(pk, dead)
-                Trial.objects.filter(pk=pk, worker=dead).update(heartbeat_at=long_ago, attempts=0)
-                planning.TRIALS.sweep()
-            elif taken % 5 == 0 and planning.CAMPAIGNS.claim(campaign.pk, dead):
-                Campaign.objects.filter(pk=campaign.pk, worker=dead).update(heartbeat_at=long_ago, attempts=0)
-                planning.CAMPAIGNS.sweep()
-            else:
-                running.run(pk)
-
-    assert in_threads(4, worker) == [None] * 4
-    campaign.refresh_from_db()
-    assert campaign.status == CampaignStatus.DONE
-    trials = list(campaign.trials.order_by("number"))
-    assert [trial.number for trial in trials] == list(range(15))
-    assert len({trial.key for trial in trials}) == 15
-    assert all(trial.status in (TrialStatus.DONE, TrialStatus.FAILED) for trial in trials)
-    assert any(trial.chosen_by == "model" for trial in trials)
-    assert 0 < len(server.requests) <= 14  # a plan asks once, and stores at least one trial

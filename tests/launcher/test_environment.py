@@ -9,24 +9,9 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection
 
 from asapweb.environment import broker_url, database_settings, secret_key
 from tests.launcher.application import environment
-
-
-@pytest.mark.django_db
-def test_the_test_database_is_a_real_postgresql_18() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("show server_version")
-        assert cursor.fetchone()[0].startswith("18.")
-
-
-@pytest.mark.django_db
-def test_pgvector_comes_with_it() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("select count(*) from pg_available_extensions where name = 'vector'")
-        assert cursor.fetchone() == (1,)
 
 
 def test_a_password_may_hold_any_character(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

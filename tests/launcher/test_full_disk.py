@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.launcher.application import Application, eventually, refused, running
+from tests.launcher.application import Application, eventually, running
 from tests.launcher.visitor import Visitor
 
 KEPT_MB = 60
@@ -120,14 +120,6 @@ def test_a_disk_without_a_single_byte_for_a_while(small_disk: Path, visitor: Vis
     assert eventually(lambda: _failed(small_disk) == failed + 1, within_s=90)
     with _connect(small_disk) as connection:
         connection.execute("drop table if exists filler")
-
-
-def test_a_start_on_a_full_disk_says_where(first_start: Application) -> None:
-    with on_a_small_disk(first_start) as folder:
-        fill(folder, leave_mb=0)
-        sentence = refused(folder)
-    assert f"on the disk of {folder}" in sentence
-    assert "free some" in sentence
 
 
 def _connect(home: Path) -> psycopg.Connection[tuple[str]]:

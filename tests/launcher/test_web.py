@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.launcher.application import UPLOAD_LIMIT_MB, Application, eventually
-from tests.launcher.test_bodies import answer, connect
+from tests.launcher.application import Application
 
 
 def request(
@@ -51,12 +50,3 @@ def test_static_files_have_names_of_their_content(application: Application) -> N
     assert status == 200
     assert "immutable" in headers["Cache-Control"]
     assert headers["Content-Encoding"] == "gzip"
-
-
-def test_a_body_above_the_limit_is_refused_with_a_sentence(application: Application) -> None:
-    with connect(application, "POST /api/experiments/ HTTP/1.1") as connection:
-        connection.sendall(f"Content-Length: {(UPLOAD_LIMIT_MB << 20) + 1}\r\nExpect: 100-continue\r\n\r\n".encode())
-        said = answer(connection)
-    assert said.startswith("HTTP/1.1 413"), said
-    assert f"larger than {UPLOAD_LIMIT_MB} MB" in said
-    assert eventually(application.is_ready)
