@@ -7,13 +7,15 @@ nowhere, and links and devices are left out; bombs and archives in archives are 
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -127,7 +129,7 @@ class _Unpacker:
 
     def _gunzip(self, upload: Upload) -> Path:
         with upload.path.open("rb") as source:
-            return self._write(gunzip(source, upload.name), upload.path.stat().st_size, upload.name)
+            return self._write(_gunzipped(source, upload.name), upload.path.stat().st_size, upload.name)
 
     def _read_zip(self, upload: Upload, packed_bytes: int) -> list[Found]:
         try:
@@ -169,15 +171,14 @@ class _Unpacker:
             base = PurePosixPath(member).name
             if base.startswith("._") or member.startswith("__MACOSX/"):
                 continue
-            with open_member() or BytesIO() as source:
-                head = source.read(HEAD_BYTES)
-                chunks = _prepend(head, iter(partial(source.read, CHUNK_BYTES), b""))
-                kind = sniff(head)
-                if kind == "gzip":
-                    chunks = gunzip_chunks(chunks, shown)
-                    head = next(chunks, b"")
-                    chunks = _prepend(head, chunks)
-                    kind = sniff(head[:HEAD_BYTES])
+            with io.BufferedReader(open_member() or io.BytesIO(), CHUNK_BYTES) as source:  # type: ignore[type-var]
+                head = source.peek(HEAD_BYTES)[:HEAD_BYTES]
+                chunks = iter(partial(source.read, CHUNK_BYTES), b"")
+                if (kind := sniff(head)) == "gzip":
+                    chunks = _gunzipped(source, shown)
+                    first_chunk = next(chunks, b"")
+                    head = first_chunk[:HEAD_BYTES]
+                    chunks, kind = chain((first_chunk,), chunks), sniff(head)
                 if kind in ("zip", "tar", "gzip"):
                     raise _refused(archive_name, f"{_short(member)} is an archive itself")
                 if _is_profile_name(member) and kind not in KINDS:
@@ -185,7 +186,7 @@ class _Unpacker:
                 if kind not in KINDS:
                     self.ignored.append(shown)
                     continue
-                if kind == "json" and (other := named_format(shown, head[:HEAD_BYTES])):
+                if kind == "json" and (other := named_format(shown, head)):
                     self.named.append(other)
                     continue
                 path = self._write(chunks, packed_bytes, archive_name)
@@ -240,44 +241,20 @@ class _Unpacker:
             )
 
 
-def gunzip(source: IO[bytes], name: str) -> Iterator[bytes]:
+def _gunzipped(source: IO[bytes], name: str) -> Iterator[bytes]:
     """The decompressed bytes of a gzip file, in chunks; IngestError where it is damaged or cut off."""
-    return gunzip_chunks(iter(lambda: source.read(CHUNK_BYTES), b""), name)
-
-
-def gunzip_chunks(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    inflater = zlib.decompressobj(wbits=31)
-    pending = b""
-    for chunk in chunks:
-        pending += chunk
-        while pending:
-            if inflater.eof:
-                if not pending.strip(b"\0"):
-                    break
-                inflater = zlib.decompressobj(wbits=31)
-            try:
-                out = inflater.decompress(pending, CHUNK_BYTES)
-            except zlib.error as error:
-                raise _broken(name, "gzip", error) from error
-            pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
-            if out:
-                yield out
-            elif not inflater.eof and not pending:
-                break
-        pending = b"" if inflater.eof and not pending.strip(b"\0") else pending
-    if not inflater.eof:
+    try:
+        with gzip.GzipFile(fileobj=source) as inflated:
+            yield from iter(partial(inflated.read, CHUNK_BYTES), b"")
+    except EOFError as error:
         raise IngestError(
             f"{name} is truncated: the compressed data ends before its end marker.",
             "Copy it again from the original.",
             name,
             kind="truncated",
-        )
-
-
-def _prepend(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from rest
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise _broken(name, "gzip", error) from error
 
 
 def _sniff_file(upload: Upload) -> str:

@@ -71,7 +71,7 @@ def unix_span(begin_ns: int, end_ns: int) -> tuple[int, int] | None:
     return (begin_ns, end_ns) if begin_ns > _YEAR_2001_NS else None
 
 
-def latest_run(spans: Sequence[tuple[int, int] | None], apart_ns: int = CLOCKS_NS) -> list[bool]:
+def latest_run(spans: Sequence[tuple[int, int] | None], apart_ns: int) -> list[bool]:
     """Return which files are of the latest run: those of one overlap in time, but for what clocks of hosts differ."""
     known = sorted(span for span in spans if span is not None)
     if len(known) < len(spans):

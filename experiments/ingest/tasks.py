@@ -22,7 +22,7 @@ from experiments.ingest.memory_tables import allocator_curve, heap_schedule, pea
 from experiments.ingest.nsight import read as nsight
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
 from experiments.ingest.sample import keep_first_steps, steps_that_fit
-from experiments.ingest.steps import earlier_runs, latest_run
+from experiments.ingest.steps import CLOCKS_NS, earlier_runs, latest_run
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.trace_viewer import as_xspace
@@ -96,7 +96,7 @@ def read(
             builder.write(folder / trace)
         return STEP_PROFILE.write(profile)
     hosts = _load_hosts(contents, exclude, report, builder)
-    kept = latest_run([host.facts.span_ns for host in hosts])
+    kept = latest_run([host.facts.span_ns for host in hosts], CLOCKS_NS)
     earlier = [host.name for host, is_kept in zip(hosts, kept, strict=True) if not is_kept]
     if earlier:
         builder = _builder(folder, limits) if trace else None

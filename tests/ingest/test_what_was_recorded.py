@@ -184,31 +184,11 @@ def test_of_files_that_were_recorded_apart_the_latest_run_is_read(tmp_path: Path
         return tmp_path / name
 
     start = 1_700_000_000.0
-    for later_s, rank, cores in ((0, 1, 2), (60, 1, 1), (0.3, 1, 2), (0.3, None, 1)):
+    for later_s, rank, cores in ((0, 1, 2), (60, 1, 1), (0.3, 1, 2), (0.3, 0, 1), (0.3, None, 1)):
         files = [saved(None if rank is None else 0, start, "one.json"), saved(rank, start + later_s, "two.json")]
         profile = read_profile(files)
         assert profile.device.core_count == cores
         assert any("one.json" in note.message for note in profile.notes) == (cores == 1)
-
-
-def test_cycles_of_one_process_are_one_recording(tmp_path: Path) -> None:
-    """Steps 0–2, and a minute later steps 6–8, of the same rank: six steps of one run, and the minute is none of it."""
-    paths = []
-    for cycle in range(2):
-        trace = training(1)
-        for event in trace.events:
-            if event["name"].startswith("ProfilerStep#"):
-                event["name"] = f"ProfilerStep#{int(event['name'].partition('#')[2]) + 6 * cycle}"
-        document = {**trace.document(), "baseTimeNanoseconds": (1_790_000_000 + 60 * cycle) * 10**9}
-        paths.append(tmp_path / f"cycle{cycle}.pt.trace.json")
-        paths[-1].write_text(json.dumps(document))
-    one, both = read_profile(paths[:1]), read_profile(paths[::-1])
-    assert [step.number for step in both.steps] == [0, 1, 2, 6, 7, 8]
-    assert both.device.core_count == 1
-    assert both.step_time_s == pytest.approx(one.step_time_s)
-    for key in ("duty_cycle", "idle", "communication"):
-        assert both.kpis[key] == pytest.approx(one.kpis[key])
-    assert {op.name: op.occurrences for op in both.ops} == {op.name: 2 * op.occurrences for op in one.ops}
 
 
 def test_of_xspaces_and_exports_recorded_apart_the_latest_run_is_read(tmp_path: Path, save: Save) -> None:

@@ -89,8 +89,7 @@ class DeviceTrace:
 class TraceFile:
     """Everything one file holds.  file: its name as the user knows it.
 
-    world_size: ranks of the whole run, None where not stated.  process: its id on that host, empty where not stated.
-    notes: what was odd, as sentences.  why_no_device: why no device activity is known, where there is none.
+    world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why no device activity is known, where there is none.
     recorded: what else it holds, without gaps.  steps: as the host marks them.  span_ns: from the first event to the
     last, in Unix time, None where not stated.
     """
@@ -100,7 +99,6 @@ class TraceFile:
     rank: int | None = None
     world_size: int | None = None
     host_name: str = ""
-    process: str = ""
     recorder: str = ""
     device_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

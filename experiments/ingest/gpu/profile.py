@@ -10,7 +10,6 @@ import formatting
 from experiments.ingest.errors import refuse_twice
 from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.cycles import joined
 from experiments.ingest.gpu.device import CPU, UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.gpu.measure import measure, start_up_ps
 from experiments.ingest.gpu.ops import add_devices, read_ops, unique_names
@@ -18,7 +17,7 @@ from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import REPEATED, Steps
-from experiments.ingest.steps import core_values, earlier_runs, latest_run, step_times, strips, timeline_steps
+from experiments.ingest.steps import CLOCKS_NS, core_values, earlier_runs, latest_run, step_times, strips, timeline_steps
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
@@ -66,8 +65,7 @@ def profile(
     replayed = {each.rank for each in recordings if "graph capture" not in each.recorded.has} - {None}
     captures = [each for each in recordings if "graph capture" in each.recorded.has and each.rank in replayed]
     # A serving engine writes a file of the capture beside that of the replay.
-    recordings = joined([each for each in recordings if each not in captures])
-    recordings, earlier = _latest(recordings)
+    recordings, earlier = _latest([each for each in recordings if each not in captures])
     refuse_twice(((str(each.rank), each.file) for each in recordings if each.rank is not None), "rank")
     traces = [trace for recording in recordings for trace in recording.devices if len(trace.kind)]
     # Beside devices, what a host did itself is no device.
@@ -139,11 +137,10 @@ def profile(
 
 
 def _latest(recordings: Sequence[TraceFile]) -> tuple[list[TraceFile], list[str]]:
-    """(recordings of the latest run, files of earlier ones): files of the same devices, without ranks, are of one run
-    only where their times overlap."""
+    """(recordings of the latest run, files of earlier ones): files of the same devices, as a schedule that repeats
+    writes them, are of one run only where their times overlap."""
     of = {(each.rank, each.host_name, *(trace.name for trace in each.devices)) for each in recordings}
-    alike = len(of) == 1 and recordings[0].rank is None
-    kept = latest_run([each.span_ns for each in recordings], *((0,) if alike else ()))
+    kept = latest_run([each.span_ns for each in recordings], CLOCKS_NS if len(of) == len(recordings) else 0)
     pairs = list(zip(recordings, kept, strict=True))
     return [each for each, is_kept in pairs if is_kept], [each.file for each, is_kept in pairs if not is_kept]
 

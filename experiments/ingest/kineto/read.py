@@ -99,7 +99,6 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         rank=rank,
         world_size=world if isinstance(world, int) and world > 0 else None,
         host_name=host,
-        process=next((process for process, _ in collected.threads), ""),
         recorder="TensorFlow timeline" if of_tensorflow else "PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
         why_no_device="" if devices and not on_host else NO_STREAM if of_tensorflow else why,
