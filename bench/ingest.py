@@ -92,10 +92,7 @@ def _children_peak_bytes() -> int:
 
 def main() -> None:
     limits = Limits.from_environment()
-    print(
-        f"limits: {limits.memory_bytes / 1e9:.1f} GB of address space, "
-        f"{limits.sample_bytes / 1e9:.1f} GB for XProf's tables"
-    )
+    print(f"limits: {limits.memory_bytes / 1e9:.1f} GB of address space")
     with tempfile.TemporaryDirectory() as folder:
         packed = next((FOLDER / "cpu-data8").glob("*.xplane.pb.gz"))
         recording = Path(folder) / packed.name.removesuffix(".gz")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.ingest import sandbox
-from experiments.ingest.errors import COPY_AGAIN, IngestError
+from experiments.ingest.errors import IngestError
 from experiments.ingest.limits import Limits, Progress
 from experiments.step_profile import STEP_PROFILE, StepProfile
 from formatting import limit, plain
@@ -16,8 +16,6 @@ __all__ = ["IngestError", "Limits", "Progress", "read_profile"]
 
 #: The event store in the private folder.
 _TRACE = "events.trace"
-#: Hosts read one by one when the converter died of a session, to name the one at fault.
-_MOST_PROBES = 16
 
 
 def read_profile(
@@ -45,44 +43,14 @@ def read_profile(
     uploads = _uploads(paths, names, limits)
     arguments = {"uploads": uploads, "exclude": list(exclude), "trace": _TRACE if trace_to else ""}
     subject = uploads[0][1] if len(uploads) == 1 else f"{len(uploads)} files"
-    hosts: list[str] = []
-
-    def report(stage: str, fraction: float | None, text: str) -> None:
-        if stage == "host":
-            hosts.append(text)
-        elif on_progress is not None:
-            on_progress(stage, fraction, text)
-
-    def alone(host: str) -> None:
-        (inner := folder / f"alone-{hosts.index(host)}").mkdir()
-        others = [*exclude, *(other for other in hosts if other != host)]
-        sandbox.run({**arguments, "exclude": others, "trace": ""}, inner, limits, report, subject=host)
-
     with sandbox.private_folder() as folder:
-        try:
-            answer = sandbox.run(arguments, folder, limits, report, subject=subject, meanwhile=meanwhile)
-        except IngestError as error:
-            if error.kind not in ("crash", "converter") or len(hosts) < 2:
-                raise
-            raise _named(error, tuple(hosts), alone) from error
+        answer = sandbox.run(arguments, folder, limits, on_progress, subject=subject, meanwhile=meanwhile)
         if trace_to and (folder / _TRACE).exists():
             shutil.move(folder / _TRACE, trace_to)
     try:
         return STEP_PROFILE.read(answer)
     except ValueError as error:
         raise sandbox.unusable(subject, repr(error)) from error
-
-
-def _named(error: IngestError, hosts: Sequence[str], alone: Callable[[str], None]) -> IngestError:
-    """The same error with the name of the first host of a session that the converter dies of, read alone."""
-    for host in hosts[:_MOST_PROBES]:
-        try:
-            alone(host)
-        except IngestError as of_host:
-            if of_host.kind == error.kind:
-                words = f"XProf's converter fails on {host}, one of {len(hosts)} hosts."
-                return IngestError(words, COPY_AGAIN, host, kind=error.kind, excludable=True, detail=of_host.detail)
-    return error
 
 
 def _uploads(paths: Sequence[Path | str], names: Sequence[str] | None, limits: Limits) -> list[tuple[str, str]]:

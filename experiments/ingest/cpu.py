@@ -16,12 +16,11 @@ from experiments.ingest.timeline import CoreTimeline, measure
 from experiments.xplane import XEvent, XLine, XPlane, XSpace
 
 
-def regroup(space: XSpace, host: str, first_steps: int | None = None) -> tuple[XSpace, tuple[CoreTimeline, ...]]:
+def regroup(space: XSpace, host: str) -> tuple[XSpace, tuple[CoreTimeline, ...]]:
     """(HLO and a `/device:GPU:<n>` plane per CPU device from the op events of host threads, for the converter; their
     timelines).
 
-    first_steps: the planes for the converter end with so many steps; the timelines have all of them.  Loops and calls
-    are left out: their ops are events of their own, often on other threads, and would count twice.
+    Loops and calls are left out: their ops are events of their own, often on other threads, and would count twice.
     """
     result = XSpace(hostnames=[host])
     cores: list[CoreTimeline] = []
@@ -30,17 +29,11 @@ def regroup(space: XSpace, host: str, first_steps: int | None = None) -> tuple[X
         if plane.name in ("/host:metadata", "Task Environment"):
             result.planes.add().CopyFrom(plane)
         elif plane.name.startswith("/host:"):
-            cores += _regroup_plane(annotations, plane, result, host, first_steps)
+            cores += _regroup_plane(annotations, plane, result, host)
     return result, tuple(cores)
 
 
-def _regroup_plane(
-    annotations: Annotations,
-    plane: XPlane,
-    result: XSpace,
-    host: str,
-    first_steps: int | None,
-) -> list[CoreTimeline]:
+def _regroup_plane(annotations: Annotations, plane: XPlane, result: XSpace, host: str) -> list[CoreTimeline]:
     kinds = {key: (meta.name, op_class(meta.name, "")) for key, meta in plane.event_metadata.items()}
     by_device = _by_device(plane, kinds)
     if not by_device:
@@ -49,9 +42,8 @@ def _regroup_plane(
     table = {device: _events(by_device[device], zero_ns) for device in sorted(by_device)}
     last_end = max(int(events.ends.max()) for events in table.values())
     steps = annotations.steps(zero_ns, last_end)
-    cut_ps = int(steps.ends[first_steps - 1]) if first_steps is not None and first_steps < len(steps) else None
     for device in table:
-        _write_plane(result, plane, device, by_device[device], zero_ns, cut_ps)
+        _write_plane(result, plane, device, by_device[device])
     measured = (measure(f"CPU:{device}", host, events, kinds, steps) for device, events in table.items())
     return [core for core in measured if core is not None]
 
@@ -95,21 +87,11 @@ def _events(lines: list[tuple[XLine, list[XEvent]]], zero_ns: int) -> Events:
     return Events(array[:, 0], array[:, 1], array[:, 1] + array[:, 2])
 
 
-def _write_plane(
-    result: XSpace,
-    source: XPlane,
-    device: int,
-    lines: list[tuple[XLine, list[XEvent]]],
-    zero_ns: int,
-    cut_ps: int | None,
-) -> None:
+def _write_plane(result: XSpace, source: XPlane, device: int, lines: list[tuple[XLine, list[XEvent]]]) -> None:
     plane = result.planes.add(id=1000 + device, name=f"/device:GPU:{device}")
     for key, meta in source.stat_metadata.items():
         plane.stat_metadata[key].CopyFrom(meta)
     for number, (line, events) in enumerate(lines, 1):
-        if cut_ps is not None:
-            limit_ps = cut_ps - (line.timestamp_ns - zero_ns) * 1000
-            events = [event for event in events if event.offset_ps < limit_ps]
         copy = plane.lines.add(id=number, name=f"Stream #{number}(Compute)", timestamp_ns=line.timestamp_ns)
         copy.events.extend(events)
         for key in {event.metadata_id for event in events}:

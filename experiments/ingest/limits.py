@@ -16,12 +16,10 @@ Progress = Callable[[str, "float | None", str], None]
 class Limits:
     """Bounds of one ingestion; each can be set with the environment variable `ASAP_INGEST_<NAME>`.
 
-    memory_bytes: address space of the converting process.  cpu_s: its processor time.  wall_s: its time by the clock.
-    upload_bytes: one uploaded file.  unpacked_bytes: everything that comes out of the uploads.  ratio: unpacked to
-    packed bytes of one archive.  entries: members of one archive.  result_bytes: the StepProfile as JSON.
-    sample_bytes: what XProf is expected to need at most; of a profile that would need more, its op tables are read from
-    as many of the first steps as fit.  XProf needs about 2 kB for every op of every step on every core: 4200 steps of
-    110 ops on 4 cores are 28 MB on disk and 3.6 GB in XProf (measured, xprof 2.24.2).
+    memory_bytes: address space of the converting process; XProf needs about 2 kB for every op of every step on every
+    core (measured, xprof 2.24.2).  cpu_s: its processor time.  wall_s: its time by the clock.  upload_bytes: one
+    uploaded file.  unpacked_bytes: everything that comes out of the uploads.  ratio: unpacked to packed bytes of one
+    archive.  entries: members of one archive.  result_bytes: the StepProfile as JSON.
     """
 
     memory_bytes: int = 4_300_000_000
@@ -32,7 +30,6 @@ class Limits:
     ratio: int = 250
     entries: int = 10_000
     result_bytes: int = 250_000_000
-    sample_bytes: int = 1_000_000_000
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Limits:

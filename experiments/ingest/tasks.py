@@ -21,17 +21,16 @@ from experiments.ingest.limits import Limits, Progress
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule, peak_memory, worst
 from experiments.ingest.nsight import read as nsight
 from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
-from experiments.ingest.sample import keep_first_steps, steps_that_fit
 from experiments.ingest.steps import CLOCKS_NS, earlier_runs, latest_run
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.trace_viewer import as_xspace
-from experiments.ingest.validate import BASE_BYTES, HostFacts, facts, host_name, load
+from experiments.ingest.validate import HostFacts, facts, host_name, load
 from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
 from experiments.xplane import XSpace
-from formatting import counted, limit, plain
+from formatting import counted
 
 RECONSTRUCTED = "reconstructed"
 VIEWER = (
@@ -101,27 +100,14 @@ def read(
     if earlier:
         builder = _builder(folder, limits) if trace else None
         hosts = _load_hosts(contents, [*exclude, *earlier], report, builder)
-    steps = max(host.facts.steps for host in hosts)
-    expected = BASE_BYTES + sum(host.facts.converter_bytes for host in hosts)
-    keep = steps_that_fit(steps, expected, min(limits.sample_bytes, limits.memory_bytes // 2))
-    _refuse_too_large(hosts, expected * keep // max(steps, 1) if steps else expected, limits)
     session = folder / "session"
     session.mkdir()
     what = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0].name
-    sampled = f", the first {keep:,} of {steps:,} steps" if keep < steps else ""
-    report("convert", 0.4, f"Converting {what} with XProf{sampled}")
-    paths = _write_session(hosts, session, keep if keep < steps else None)
+    report("convert", 0.4, f"Converting {what} with XProf")
+    paths = _write_session(hosts, session)
     tables = convert(paths, what)
     report("read", 0.85, "Reading steps and ops")
     notes = [*_notes(hosts, contents, exclude), *earlier_runs(earlier)]
-    if keep < steps:
-        notes.append(
-            Note(
-                "info",
-                f"XProf's op tables cover the first {keep:,} of {steps:,} steps, to stay within "
-                f"{limit(limits.sample_bytes, 'bytes')} of memory; step times and overlap use all steps.",
-            )
-        )
     profile = read_xprof.read(
         tables,
         cores=[core for host in hosts for core in host.cores],
@@ -220,7 +206,6 @@ def _load_hosts(
             raise
         if host.name not in left_out:
             hosts.append(host)
-            report("host", None, host.name)
     if not hosts:
         raise IngestError("Everything in this session is excluded.", "Keep at least one host.", kind="empty")
     refuse_twice(((host.name, host.file.name) for host in hosts), "host")
@@ -240,15 +225,9 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
     counts = facts(space)
     if counts.is_cpu:
         regrouped, cores = regroup(space, host)
-        counts = replace(
-            counts,
-            steps=max((len(core.numbers) for core in cores), default=0),
-            ops=max((core.ops for core in cores), default=0),
-            events=sum(core.events for core in cores),
-        )
     else:
         try:
-            read_cores = [read_core(plane, host, annotated=counts.steps > 0) for plane in core_planes(space)]
+            read_cores = [read_core(plane, host, annotated=counts.is_annotated) for plane in core_planes(space)]
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
@@ -272,38 +251,15 @@ def _silent_devices(space: XSpace, active: int) -> int:
     return devices - active
 
 
-def _refuse_too_large(hosts: Sequence[Host], expected: int, limits: Limits) -> None:
-    if expected <= limits.memory_bytes:
-        return
-    ops = sum(host.facts.ops for host in hosts)
-    cores = sum(len(host.cores) for host in hosts)
-    raise IngestError(
-        f"XProf would need about {plain(expected, 'bytes')} for this profile ({cores:,} cores, {ops:,} ops per step), "
-        f"and may use {limit(limits.memory_bytes, 'bytes')}.",
-        "Profile fewer steps, leave hosts out, or raise ASAP_INGEST_MEMORY_BYTES.",
-        kind="memory",
-    )
-
-
-def _write_session(hosts: Sequence[Host], session: Path, keep: int | None) -> list[Path]:
+def _write_session(hosts: Sequence[Host], session: Path) -> list[Path]:
     """One file per host in the session's folder: linked where nothing changes, written where ops are regrouped."""
     taken: set[str] = set()
-    paths: list[Path] = []
-    for host in hosts:
-        path = session_file(session, host.name, taken)
-        paths.append(path)
-        if host.regrouped and keep is None:
+    paths = [session_file(session, host.name, taken) for host in hosts]
+    for path, host in zip(paths, hosts, strict=True):
+        if host.regrouped:
             path.write_bytes(host.regrouped)
-            continue
-        if keep is None:
-            path.symlink_to(host.file.path.resolve())
-            continue
-        space = load(host.file.path, host.file.name)
-        if host.facts.is_cpu:
-            space, _ = regroup(space, host.name, keep)
         else:
-            keep_first_steps(space, keep)
-        path.write_bytes(space.SerializeToString())
+            path.symlink_to(host.file.path.resolve())
     return paths
 
 

@@ -14,38 +14,23 @@ from google.protobuf.message import DecodeError
 from experiments.ingest.errors import COPY_AGAIN, IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
 from experiments.ingest.marks import Annotations
-from experiments.ingest.planes import base_ns, core_planes, op_lines, step_line
+from experiments.ingest.planes import base_ns, core_planes, op_lines
 from experiments.ingest.steps import unix_span
 from experiments.xplane import XSpace
-
-#: What XProf needs for each op event, and more for each op of each step of each core, of which it keeps a record;
-#: beside what the process needs anyway.  Measured with xprof 2.24.2: 0.48 million events without steps 0.48 GB, 0.46
-#: and 1.85 million ops × steps × cores 0.92 and 3.55 GB.
-BYTES_PER_EVENT = 950
-BYTES_PER_STEP_OP = 1_000
-BASE_BYTES = 120_000_000
 
 
 @dataclass(frozen=True)
 class HostFacts:
     """What one host's profile holds.
 
-    steps: marked steps, 0 if none.  step_ops: ops × steps × cores, at most the number of op events.  events: op events.
-    converter_bytes: memory XProf is expected to need for it.  span_ns: from its first line to the last event, in Unix
-    time; None where the lines are not.
+    is_cpu: ops ran on host threads.  is_annotated: the program marks its steps on the host.  span_ns: from its first
+    line to the last event, in Unix time; None where the lines are not.
     """
 
-    events: int
-    steps: int = 0
-    ops: int = 0
-    step_ops: int = 0
     is_cpu: bool = False
+    is_annotated: bool = False
     has_host_threads: bool = False
     span_ns: tuple[int, int] | None = None
-
-    @property
-    def converter_bytes(self) -> int:
-        return self.step_ops * BYTES_PER_STEP_OP + self.events * BYTES_PER_EVENT
 
 
 def load(path: Path, name: str) -> XSpace:
@@ -92,35 +77,16 @@ def is_cpu_recording(space: XSpace) -> bool:
 
 
 def facts(space: XSpace) -> HostFacts:
-    """Counts of one host's profile, from its planes alone."""
+    """What one host's profile holds, from its planes alone."""
     if is_cpu_recording(space):
-        # Regrouped later; the events of the host bound what there can be.
-        events = sum(len(line.events) for plane in space.planes for line in plane.lines)
-        return HostFacts(events, is_cpu=True)
+        return HostFacts(is_cpu=True)
     planes = core_planes(space)
-    steps = events = step_ops = 0
-    ops: set[str] = set()
-    annotated: int | None = None
-    for plane in planes:
-        lines = op_lines(plane)
-        count = sum(len(line.events) for line in lines)
-        marked = step_line(plane)
-        if marked is not None:
-            plane_count = len(marked.events)
-        else:
-            if annotated is None:
-                annotated = len(Annotations(space).steps(base_ns(lines)))
-            plane_count = annotated
-        kinds = len(plane.event_metadata)
-        ops.update(meta.display_name or meta.name for meta in plane.event_metadata.values())
-        events += count
-        steps = max(steps, plane_count)
-        step_ops += min(count, plane_count * kinds)
     threads = any(line.events for plane in space.planes if plane.name.startswith("/host:CPU") for line in plane.lines)
     lines = [line for plane in planes for line in plane.lines if line.events]
     ends = (line.timestamp_ns + (line.events[-1].offset_ps + line.events[-1].duration_ps) // 1000 for line in lines)
     span = unix_span(base_ns(lines), max(ends, default=0))
-    return HostFacts(events, steps, len(ops), step_ops, has_host_threads=threads, span_ns=span)
+    annotated = any(len(Annotations(space).steps(base_ns(op_lines(plane)))) for plane in planes[:1])
+    return HostFacts(is_annotated=annotated, has_host_threads=threads, span_ns=span)
 
 
 def host_name(space: XSpace, name: str) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from experiments.ingest import IngestError, Limits, read_profile
-from experiments.ingest.validate import BASE_BYTES
-from experiments.samples.samples import FOLDER as SAMPLES
+from experiments.ingest import IngestError, read_profile
 from experiments.step_profile import STEP_PROFILE
 from experiments.xplane import XSpace
 from tests.ingest.conftest import OPS, Save
@@ -243,27 +240,6 @@ def test_cpu_recording(save: Save) -> None:
     assert profile.kpis["communication"] == pytest.approx(0.5)
     assert profile.kpis["duty_cycle"] == pytest.approx(0.75)
     assert "CPU" in profile.not_measured["hbm_utilization"]
-
-
-def test_many_steps_are_converted_as_a_sample_and_timed_as_a_whole(save: Save) -> None:
-    path = save(cores=range(2), steps=300)
-    sampled = read_profile([path], limits=replace(Limits(), sample_bytes=BASE_BYTES + 300_000))
-    whole = read_profile([path])
-    assert len(sampled.steps) == len(whole.steps) == 300
-    assert any("of 300 steps" in note.message for note in sampled.notes)
-    assert 0 < sampled.ops[0].occurrences < whole.ops[0].occurrences == 600
-    assert sampled.ops[0].time_share == pytest.approx(whole.ops[0].time_share, rel=0.02)
-
-
-def test_cpu_recording_as_a_sample() -> None:
-    path = next((SAMPLES / "cpu-data8").glob("*.xplane.pb.gz"))
-    whole = read_profile([path])
-    sampled = read_profile([path], limits=replace(Limits(), sample_bytes=BASE_BYTES + 10_000_000))
-    assert len(sampled.steps) == len(whole.steps) == 4
-    counts = {op.key: op.occurrences for op in whole.ops}
-    top = sampled.ops[0]
-    assert 0 < top.occurrences < counts[top.key]
-    assert sampled.kpis["communication"] == whole.kpis["communication"]
 
 
 def test_tens_of_thousands_of_ops(save: Save) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
 from experiments.ingest.gpu.marks import host_wait
-from experiments.ingest.marks import NO_STEPS, Steps
 from experiments.step_profile import Recorded
 
 #: With device activity of fewer of its launches, a recording has lost most of it; calls that copy nothing have none.
@@ -35,20 +34,9 @@ _ON_DEVICE = re.compile(
 _CAPTURE = re.compile(r"capture_(model|graph|one_batch|cuda_?graph)|_capture_\w*graph|graph_?capture", re.I)
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
-    """What a recording says of one device.  name: of the core; kind: the driver's name, empty where not stated."""
-
-    name: str
-    host: str
-    kind: str
-    rank: int | None = None
-    steps: Steps = NO_STEPS
-    capacity_bytes: float | None = None
-
-
-def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) -> list[DeviceTrace]:
-    """The devices on which anything ran, by id.  describe: facts of the device with this id."""
+def device_traces(collected: Collected, describe: Callable[[int], Mapping[str, Any]]) -> list[DeviceTrace]:
+    """The devices on which anything ran, by id.  describe: fields of `DeviceTrace` that a recording says of the device
+    with this id."""
     rows = collected.device
     if not len(rows):
         return []
@@ -74,13 +62,10 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
         peaks = {int(active[0]): max(peaks.values())}
     traces: list[DeviceTrace] = []
     for device in np.unique(devices).tolist():
-        mask, facts = devices == device, describe(device)
+        mask = devices == device
         traces.append(
             DeviceTrace(
-                name=facts.name,
-                rank=facts.rank,
-                host=facts.host,
-                device_name=facts.kind,
+                **describe(device),
                 kinds=kinds,
                 kind=kind[mask],
                 starts=starts[mask],
@@ -93,11 +78,9 @@ def device_traces(collected: Collected, describe: Callable[[int], DeviceFacts]) 
                 ranks=ranks[mask],
                 streams=streams[mask],
                 rank_groups=list(groups),
-                steps=facts.steps,
                 host_waits=waits,
                 unserved=unserved,
                 memory_peak_bytes=peaks.get(device),
-                memory_capacity_bytes=facts.capacity_bytes,
             )
         )
     return traces

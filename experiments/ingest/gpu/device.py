@@ -58,7 +58,6 @@ class DeviceTrace:
     """
 
     name: str
-    rank: int | None
     host: str
     device_name: str
     kinds: list[Kind]
@@ -75,6 +74,7 @@ class DeviceTrace:
     rank_groups: list[tuple[int, ...]] = field(default_factory=list)
     steps: Steps = NO_STEPS
     host_waits: dict[str, Ps] = field(default_factory=dict)
+    rank: int | None = None
     unserved: int = 0
     memory_peak_bytes: float | None = None
     memory_capacity_bytes: float | None = None
@@ -89,9 +89,9 @@ class DeviceTrace:
 class TraceFile:
     """Everything one file holds.  file: its name as the user knows it.
 
-    world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why no device activity is known, where there is none.
-    recorded: what else it holds, without gaps.  steps: as the host marks them.  span_ns: from the first event to the
-    last, in Unix time, None where not stated.
+    world_size: ranks of the whole run, None where not stated.  notes: what was odd, as sentences.  why_no_device: why
+    no device activity is known, where there is none.  recorded: what else it holds, without gaps.  steps: as the host
+    marks them.  span_ns: from the first event to the last, in Unix time, None where not stated.
     """
 
     file: str

@@ -17,7 +17,15 @@ from experiments.ingest.gpu.steps import device_steps, left_over
 from experiments.ingest.gpu.waits import waits
 from experiments.ingest.kpis import Kpis, from_timelines
 from experiments.ingest.marks import REPEATED, Steps
-from experiments.ingest.steps import CLOCKS_NS, core_values, earlier_runs, latest_run, step_times, strips, timeline_steps
+from experiments.ingest.steps import (
+    CLOCKS_NS,
+    core_values,
+    earlier_runs,
+    latest_run,
+    step_times,
+    strips,
+    timeline_steps,
+)
 from experiments.ingest.timeline import CoreTimeline
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder

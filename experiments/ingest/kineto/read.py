@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format
-from experiments.ingest.gpu.assemble import LOST_DEVICE, DeviceFacts, add_host_work, device_traces, recorded
+from experiments.ingest.gpu.assemble import LOST_DEVICE, add_host_work, device_traces, recorded
 from experiments.ingest.gpu.device import CPU, TraceFile
 from experiments.ingest.gpu.marks import host_steps
 from experiments.ingest.kineto.collect import KinetoEvents
@@ -78,18 +78,18 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
     holds = recorded(collected)
     on_host = add_host_work(collected)
 
-    def describe(device: int) -> DeviceFacts:
+    def describe(device: int) -> dict[str, Any]:
         facts = by_id.get(device, alike)
         capacity = facts.get("totalGlobalMem")
         own = collected.ranks.get(device, rank) if len(collected.ranks) > 1 else rank
-        return DeviceFacts(
-            name="CPU" if on_host else f"GPU {device}" if device >= 0 else "GPU",
-            host=f"rank {own}" if own is not None else host,
-            kind=CPU if on_host else _device_name(facts),
-            rank=own,
-            steps=steps,
-            capacity_bytes=float(capacity) if isinstance(capacity, int) and capacity > 0 else None,
-        )
+        return {
+            "name": "CPU" if on_host else f"GPU {device}" if device >= 0 else "GPU",
+            "host": f"rank {own}" if own is not None else host,
+            "device_name": CPU if on_host else _device_name(facts),
+            "rank": own,
+            "steps": steps,
+            "memory_capacity_bytes": float(capacity) if isinstance(capacity, int) and capacity > 0 else None,
+        }
 
     devices = device_traces(collected, describe)
     why = LOST_DEVICE if "launches" in holds.has else NO_DEVICE

@@ -14,11 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments.ingest.errors import IngestError
-from experiments.ingest.gpu.assemble import LOST_DEVICE, DeviceFacts, device_traces, recorded
+from experiments.ingest.gpu.assemble import LOST_DEVICE, device_traces, recorded
 from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_PS, OP, WORKS, Collected
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark, trains
@@ -78,15 +79,15 @@ def _read(database: Database, name: str) -> TraceFile:
     host = next((text(value, 100) for key, value in database.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
                  if key == "Hostname"), "")  # fmt: skip
 
-    def describe(device: int) -> DeviceFacts:
+    def describe(device: int) -> dict[str, Any]:
         kind, capacity = facts.get(device, facts[min(facts)] if len({*facts.values()}) == 1 else ("", None))
-        return DeviceFacts(
-            name=f"GPU {device}" if device >= 0 else "GPU",
-            host=host,
-            kind=kind,
-            steps=marks.get(processes.get(device, -1), NO_STEPS),
-            capacity_bytes=capacity,
-        )
+        return {
+            "name": f"GPU {device}" if device >= 0 else "GPU",
+            "host": host,
+            "device_name": kind,
+            "steps": marks.get(processes.get(device, -1), NO_STEPS),
+            "memory_capacity_bytes": capacity,
+        }
 
     devices = device_traces(collected, describe)
     version = next((text(value, 40) for key, value in database.rows("META_DATA_EXPORT", ("name", "value"))

@@ -6,11 +6,11 @@ Source: the tables of https://github.com/ROCm/rocmProfileData and of rocprofiler
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from experiments.ingest.gpu.assemble import DeviceFacts, device_traces, recorded
+from experiments.ingest.gpu.assemble import device_traces, recorded
 from experiments.ingest.gpu.columns import COPY, FILL, KERNEL, MAX_PS, Collected
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.marks import NO_STEPS, Steps
@@ -20,12 +20,15 @@ from experiments.ingest.values import text
 #: A thread id carries its process's in the upper bits.
 THREAD_BITS = 24
 WHY_NOTHING = "The database holds no op of a GPU. Trace the processes that launch the kernels."
+_KERNELS = re.compile(r"rocpd_kernel_dispatch(|_[0-9a-f_]+)")
 #: Ops in a queue that wait or mark.
 _NO_WORK = re.compile(r"barrier|marker", re.I)
 #: (id of its call, start, end, device, stream, kind, name, bytes of a copy, blocks of threads) of an op.
 _Op = tuple[Any, Any, Any, Any, Any, str, str, Any, int]
 #: (start, end, text, process and thread) of a call or a range.
 Range = tuple[Any, Any, str, Any]
+#: Ops, their calls by id, ranges of the program, and kinds of devices, of one process or of all.
+_Part = tuple[Iterable[_Op], Mapping[Any, Range], Sequence[Range], Mapping[int, str]]
 Times = Callable[[Any, Any], tuple[int, int] | None]
 Ranges = Callable[[Iterable[Range], Collected], Mapping[int, Steps]]
 
@@ -34,25 +37,30 @@ def read(database: Database, name: str, ranges: Ranges, times: Times) -> TraceFi
     """Return what a database holds.  ranges: reads a program's ranges and the steps that each process marks; times: ps
     of nanoseconds, None for what is no time."""
     is_rpd = "rocpd_op" in database.tables
-    ops, calls, marks, kinds = _of_rpd(database) if is_rpd else _of_rocprof(database)
+    # rocprofv3 writes tables of their own, with ids of their own, for each process.
+    suffixes = sorted({match[1] for table in database.tables if (match := _KERNELS.fullmatch(table))})
+    parts = [_of_rpd(database)] if is_rpd else [_of_rocprof(database, suffix) for suffix in suffixes]
     collected = Collected()
     processes: dict[int, int] = {}
-    for index, (launch, start, end, device, queue, kind, called, moved, blocks) in enumerate(ops, 1):
-        span = times(start, end)
-        if span is None or not isinstance(device, int) or _NO_WORK.search(kind):
-            continue
-        what = COPY if "copy" in kind.lower() else FILL if "fill" in kind.lower() or "memset" in called else KERNEL
-        moved = int(moved) if isinstance(moved, int) and 0 <= moved < MAX_PS else -1
-        stream = queue if isinstance(queue, int) else -1
-        name_id = collected.names.of(called or kind)
-        collected.device.add(what, *span, device, stream, index, -1, name_id, -1, moved, blocks)
-        if (call := calls.get(launch)) and (begun := times(*call[:2])):
-            processes[device] = call[3] >> THREAD_BITS
-            collected.launches.add(index, *begun, collected.thread(("", str(call[3]))), 1)
-    steps = ranges(marks, collected)
-    devices = device_traces(collected, lambda device: DeviceFacts(
-        f"GPU {device}", "", kinds.get(device, "AMD GPU"), steps=steps.get(processes.get(device, -1), NO_STEPS)
-    ))  # fmt: skip
+    for ops, calls, _, _ in parts:
+        for launch, start, end, device, queue, kind, called, moved, blocks in ops:
+            span, index = times(start, end), len(collected.device) + 1
+            if span is None or not isinstance(device, int) or _NO_WORK.search(kind):
+                continue
+            what = COPY if "copy" in kind.lower() else FILL if "fill" in kind.lower() or "memset" in called else KERNEL
+            moved = int(moved) if isinstance(moved, int) and 0 <= moved < MAX_PS else -1
+            stream = queue if isinstance(queue, int) else -1
+            name_id = collected.names.of(called or kind)
+            collected.device.add(what, *span, device, stream, index, -1, name_id, -1, moved, blocks)
+            if (call := calls.get(launch)) and (begun := times(*call[:2])):
+                processes[device] = call[3] >> THREAD_BITS
+                collected.launches.add(index, *begun, collected.thread(("", str(call[3]))), 1)
+    steps = ranges([mark for _, _, marks, _ in parts for mark in marks], collected)
+    kinds = {device: kind for *_, kinds in parts for device, kind in kinds.items()}
+    devices = device_traces(collected, lambda device: {
+        "name": f"GPU {device}", "host": "", "device_name": kinds.get(device, "AMD GPU"),
+        "steps": steps.get(processes.get(device, -1), NO_STEPS),
+    })  # fmt: skip
     recorder = "rocmProfileData" if is_rpd else "rocprofv3"
     return TraceFile(name, tuple(devices), recorder=recorder, why_no_device="" if devices else WHY_NOTHING,
                      recorded=recorded(collected))  # fmt: skip
@@ -63,7 +71,7 @@ def _thread(process: object, thread: object) -> int:
     return process << THREAD_BITS | thread & (1 << THREAD_BITS) - 1 if whole else 0  # type: ignore[operator]
 
 
-def _of_rpd(database: Database) -> tuple[Iterable[_Op], dict[Any, Range], list[Range], dict[int, str]]:
+def _of_rpd(database: Database) -> _Part:
     strings = {key: str(value) for key, value in database.rows("rocpd_string", ("id", "string"))}
     rows = list(database.rows("rocpd_api", ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")))
     called = {row[0]: (row[3], row[4], strings.get(row[5], ""), _thread(*row[1:3])) for row in rows}
@@ -80,11 +88,9 @@ def _of_rpd(database: Database) -> tuple[Iterable[_Op], dict[Any, Range], list[R
     return ops, {op: called[call] for op, call in launched.items() if call in called}, marks, {}
 
 
-def _of_rocprof(database: Database) -> tuple[Iterable[_Op], dict[Any, Range], list[Range], dict[int, str]]:
+def _of_rocprof(database: Database, suffix: str) -> _Part:
     def rows(table: str, *columns: str) -> Iterable[tuple[Any, ...]]:
-        for each in sorted(database.tables):
-            if re.fullmatch(rf"rocpd_{table}(_[0-9a-f_]+)?", each):
-                yield from database.rows(each, columns)
+        return database.rows(f"rocpd_{table}{suffix}", columns)
 
     strings = {key: str(value) for key, value in rows("string", "id", "string")}
     symbols = {key: str(shown or symbol) for key, shown, symbol in
