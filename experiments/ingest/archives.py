@@ -6,6 +6,7 @@ nowhere, and links and devices are left out; bombs and archives in archives are 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import io
@@ -15,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -121,45 +122,41 @@ class _Unpacker:
         match kind:
             case kind if kind in KINDS:
                 return [Found(upload.path, upload.name, kind)]
-            case "zip":
-                return self._read_zip(upload, packed_bytes)
-            case "tar":
-                return self._read_tar(upload, packed_bytes)
+            case "zip" | "tar":
+                return self._read_archive(upload, kind, packed_bytes)
         raise IngestError(*why_not(upload.name, kind), upload.name, kind="empty" if kind == "empty" else "format")
 
     def _gunzip(self, upload: Upload) -> Path:
         with upload.path.open("rb") as source:
             return self._write(_gunzipped(source, upload.name), upload.path.stat().st_size, upload.name)
 
-    def _read_zip(self, upload: Upload, packed_bytes: int) -> list[Found]:
+    def _read_archive(self, upload: Upload, kind: str, packed_bytes: int) -> list[Found]:
+        """The profiles and exports of a zip or tar."""
+        members: list[tuple[str, Callable[[], IO[bytes] | None]]]
+        most = self.limits.entries + 1
         try:
-            with zipfile.ZipFile(upload.path) as archive:
-                infos = archive.infolist()
-                self._check_count(upload.name, len(infos))
-                if any(info.flag_bits & 1 for info in infos):
-                    raise _refused(upload.name, "it is encrypted")
-                self._check_total(sum(info.file_size for info in infos), packed_bytes, upload.name)
-                members = ((info.filename, partial(archive.open, info)) for info in infos if not info.is_dir())
+            with contextlib.ExitStack() as stack:
+                if kind == "zip":
+                    packed = stack.enter_context(zipfile.ZipFile(upload.path))
+                    infos = packed.infolist()[:most]
+                    if any(info.flag_bits & 1 for info in infos):
+                        raise _refused(upload.name, "it is encrypted")
+                    sizes = [info.file_size for info in infos]
+                    members = [(info.filename, partial(packed.open, info)) for info in infos if not info.is_dir()]
+                else:
+                    tape = stack.enter_context(tarfile.open(upload.path, "r:"))
+                    entries = list(islice(tape, most))
+                    sizes = [entry.size for entry in entries]
+                    members = [(one.name, partial(tape.extractfile, one)) for one in entries if one.isreg()]
+                if len(sizes) == most:
+                    raise _refused(upload.name, f"it has more than {self.limits.entries} members")
+                self._check_total(sum(sizes), packed_bytes, upload.name)
                 return self._take(members, upload.name, packed_bytes)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
-            _raise_if_disk(error)
-            raise _broken(upload.name, "zip", error) from error
-
-    def _read_tar(self, upload: Upload, packed_bytes: int) -> list[Found]:
-        try:
-            with tarfile.open(upload.path, "r:") as archive:
-                infos: list[tarfile.TarInfo] = []
-                for info in archive:
-                    infos.append(info)
-                    if len(infos) > self.limits.entries:
-                        break
-                self._check_count(upload.name, len(infos))
-                self._check_total(sum(info.size for info in infos), packed_bytes, upload.name)
-                members = ((info.name, partial(archive.extractfile, info)) for info in infos if info.isreg())
-                return self._take(members, upload.name, packed_bytes)
-        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-            _raise_if_disk(error)
-            raise _broken(upload.name, "tar", error) from error
+        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, OSError,
+                ValueError) as error:  # fmt: skip
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise  # a full disk is our trouble, not the archive's
+            raise _broken(upload.name, kind, error) from error
 
     def _take(
         self, members: Iterable[tuple[str, Callable[[], IO[bytes] | None]]], archive_name: str, packed_bytes: int
@@ -224,10 +221,6 @@ class _Unpacker:
                 name,
                 kind="archive",
             )
-
-    def _check_count(self, archive_name: str, members: int) -> None:
-        if members > self.limits.entries:
-            raise _refused(archive_name, f"it has more than {self.limits.entries} members")
 
     def _check_sessions(self, files: Sequence[Found], archive_name: str) -> None:
         sessions = sorted({item.session for item in files if item.kind == "xplane"})
@@ -297,9 +290,3 @@ def _broken(name: str, kind: str, error: Exception) -> IngestError:
         kind="truncated",
         detail=repr(error),
     )
-
-
-def _raise_if_disk(error: Exception) -> None:
-    """A full disk is our trouble, not the archive's."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        raise error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,56 +119,37 @@ def op_times(
     return by_op
 
 
-@dataclass
-class _Sum:
-    """One op over the cores."""
-
-    total: OpTime = field(default_factory=lambda: OpTime(0, 0.0))
-    most: float = 0.0
-    least: float = float("inf")
-    cores: int = 0
-    slowest: str = ""
-
-    def add(self, core: str, time: OpTime) -> None:
-        self.total = self.total.plus(time)
-        self.cores += 1
-        if time.time_s > self.most:
-            self.most, self.slowest = time.time_s, core
-        self.least = min(self.least, time.time_s)
-
-
 def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequence[Op], ids: Sequence[str]) -> list[Op]:
     """The ops with their time in flight, exposed time and spread over cores.
 
     ids: each op's program id.  Where the tables cover fewer steps than the timelines, times are scaled to the op's
     occurrences in the tables.
     """
-    sums: dict[OpKey, _Sum] = {}
+    by_key: dict[OpKey, list[tuple[str, OpTime]]] = defaultdict(list)
     for core, times in cores:
         for key, time in times.items():
-            sums.setdefault(key, _Sum()).add(core, time)
-    by_name: dict[str, list[_Sum]] = {}
-    for (_, name), one in sums.items():
-        by_name.setdefault(name, []).append(one)
+            by_key[key].append((core, time))
+    by_name: dict[str, list[OpKey]] = defaultdict(list)
+    for key in by_key:
+        by_name[key[1]].append(key)
     completed: list[Op] = []
     for op, program in zip(ops, ids, strict=True):
-        summed = sums.get((program, op.name))
-        if summed is None and len(alike := by_name.get(op.name, [])) == 1 and ("", op.name) in sums:
-            summed = alike[0]  # recordings of a CPU do not say the program
-        if summed is None or not summed.total.count:
-            completed.append(op)
-            continue
-        total = summed.total
-        scale = op.occurrences / total.count if op.occurrences else 1.0
-        completed.append(
-            replace(
+        key = (program, op.name)
+        if key not in by_key and by_name[op.name] == [("", op.name)]:
+            key = ("", op.name)  # recordings of a CPU do not say the program
+        timed = by_key.get(key, [])
+        total = reduce(OpTime.plus, (time for _, time in timed), OpTime(0, 0.0))
+        if total.count:
+            scale = op.occurrences / total.count if op.occurrences else 1.0
+            slowest, most = max(timed, key=lambda item: item[1].time_s)
+            op = replace(
                 op,
                 in_flight_s=None if total.in_flight_s is None else total.in_flight_s * scale,
-                exposed_s=None if total.exposed_s is None else total.exposed_s * scale,
-                core_max_s=summed.most * scale,
-                core_min_s=summed.least * scale,
-                core_count=summed.cores,
-                slowest_core=summed.slowest,
+                exposed_s=op.exposed_s if total.exposed_s is None else total.exposed_s * scale,
+                core_max_s=most.time_s * scale,
+                core_min_s=min(time.time_s for _, time in timed) * scale,
+                core_count=len(timed),
+                slowest_core=slowest,
             )
-        )
+        completed.append(op)
     return completed

@@ -67,10 +67,9 @@ class Kpis:
 
         widened: the profiled time over that of the steps, of which the utilisation then is.
         """
-        used = utilization(stated, ops, resource)
-        if used.value is not None and stated is not None:
-            formula = f"{FORMULAS[key]}, {used.reason}" if used.reason else FORMULAS[key]
-            self.put(key, used.value * widened, formula)
+        used, why = utilization(stated, ops, resource)
+        if used is not None and stated is not None:
+            self.put(key, used * widened, f"{FORMULAS[key]}, {why}" if why else FORMULAS[key])
             self.reason(key, f"XProf reports {formatting.share(stated, 2)} of peak, which exceeds the chip's limit.")
 
     def reason(self, key: str, why: str) -> None:

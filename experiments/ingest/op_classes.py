@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.hlo.host_memory import host_transfer_bytes
 from experiments.ingest.planes import stat_ids, stat_value
-from experiments.xplane import XEventMetadata, XPlane
+from experiments.xplane import XPlane
 
 #: Names of kernels and framework ops that exchange data between devices.
 _TABLE = tomllib.loads((Path(__file__).parent / "communication.toml").read_text())["library"]
@@ -57,13 +57,12 @@ def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
 
     Copies to and from host memory are `host_transfer`: on a TPU by the memory space in their HLO, on a GPU by kind.
     """
-    ids = stat_ids(plane, "hlo_category")
+    categories = stated(plane, "hlo_category")
     result: dict[int, tuple[str, str]] = {}
     on_gpu = ":GPU:" in plane.name
     for key, meta in plane.event_metadata.items():
         name = meta.display_name or meta.name
-        category = category_of(plane, meta, ids.get("hlo_category"))
-        kind = op_class(name, category)
+        kind = op_class(name, categories.get(key, ""))
         if on_gpu and kind == "compute" and COLLECTIVE_KERNEL.search(meta.name):
             kind = "collective"
         if kind == "compute" and (
@@ -74,22 +73,8 @@ def classes(plane: XPlane) -> dict[int, tuple[str, str]]:
     return result
 
 
-def category_of(plane: XPlane, meta: XEventMetadata, stat_id: int | None) -> str:
-    for stat in meta.stats:
-        if stat.metadata_id == stat_id:
-            return str(stat_value(plane, stat) or "")
-    return ""
-
-
-def programs_of(plane: XPlane) -> dict[int, str]:
-    """The program of each op, by event metadata id."""
-    wanted = stat_ids(plane, "program_id").get("program_id")
-    by_metadata: dict[int, str] = {}
-    if wanted is None:
-        return by_metadata
-    for key, meta in plane.event_metadata.items():
-        for stat in meta.stats:
-            if stat.metadata_id == wanted:
-                by_metadata[key] = str(stat_value(plane, stat))
-                break
-    return by_metadata
+def stated(plane: XPlane, stat: str) -> dict[int, str]:
+    """The text of this stat of each op that has it, as its category or program, by event metadata id."""
+    wanted = stat_ids(plane, stat).get(stat)
+    values = ((key, own) for key, meta in plane.event_metadata.items() for own in meta.stats)
+    return {key: str(stat_value(plane, own)) for key, own in values if own.metadata_id == wanted}

@@ -18,16 +18,8 @@ _COUNT = {"compute": "flops", "hbm": "hbm_bytes"}
 _NAMED = 3
 
 
-@dataclass(frozen=True)
-class Utilization:
-    """Share of a peak, 0–1, over the profiled time.  reason: why it is not the stated one, empty where it is."""
-
-    value: float | None
-    reason: str = ""
-
-
-def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> Utilization:
-    """The stated utilisation less what ops above the peak add to it.
+def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> tuple[float | None, str]:
+    """(the stated utilisation less what ops above the peak add to it, why it is not the stated one).
 
     An op that claims more than the peak was not that fast: the cost model counts more than was computed or moved (all
     blocks of an attention kernel that skips masked ones, a whole buffer of which a slice is updated).  What it really
@@ -35,15 +27,15 @@ def utilization(stated: float | None, ops: Sequence[Op], resource: Resource) -> 
     counted at its start op, which takes no time: they were moved all the same.
     """
     if stated is None:
-        return Utilization(None)
+        return None, ""
     count = _COUNT[resource]
     total = sum(getattr(op, count) or 0.0 for op in ops)
     wrong = [op for op in ops if not op.is_asynchronous and getattr(op, count) and resource in op.over_roof]
     excess = sum(getattr(op, count) for op in wrong)
     if not wrong or total <= 0 or excess < 0.01 * total:
-        return Utilization(stated)
+        return stated, ""
     names = {"compute": "FLOPs", "hbm": "bytes"}
-    return Utilization(
+    return (
         stated * (1.0 - excess / total),
         f"without {names[resource]} of {_ops(wrong)} above the peak, which XProf counts in its "
         f"{formatting.share(stated)}",

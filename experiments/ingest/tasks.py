@@ -13,6 +13,7 @@ from experiments.ingest.archives import Contents, Found, Upload, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import COPY_AGAIN, IngestError, refuse_twice
+from experiments.ingest.formats import KINDS
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
@@ -143,7 +144,9 @@ def _of_viewer(contents: Contents, folder: Path) -> Contents:
         path = folder / f"viewer-{number}"
         is_viewer = as_xspace(item.path, item.name, path)
         files.append(replace(item, path=path, kind="xplane") if is_viewer else replace(item, kind="kineto"))
-    return replace(contents, files=tuple(item for item in files if item.kind == files[0].kind), of_viewer=True)
+    kept = [item for item in files if item.kind == min(files, key=lambda item: KINDS.index(item.kind)).kind]
+    ignored = (*contents.ignored, *(item.name for item in files if item not in kept))
+    return replace(contents, files=tuple(kept), ignored=ignored, of_viewer=kept[0].kind == "xplane")
 
 
 def _read_traces(

@@ -17,7 +17,7 @@ from experiments.ingest.exposure import OpKey, OpTime, op_times
 from experiments.ingest.in_flight import InFlight, read_flights
 from experiments.ingest.intervals import IntervalUnion
 from experiments.ingest.marks import Steps, executed_steps, plane_steps
-from experiments.ingest.op_classes import CONTROL, PARTS, classes, programs_of
+from experiments.ingest.op_classes import CONTROL, PARTS, classes, stated
 from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
 from experiments.xplane import XLine, XPlane
 
@@ -80,7 +80,7 @@ def read_core(plane: XPlane, host: str, *, annotated: bool = False) -> CoreTimel
     events = Events.of(lines, zero_ns)
     if len(events.kind) < sum(len(line.events) for line in lines):
         raise ImpossibleTime(f"in plane {plane.name}, an op starts or lasts longer than {MAX_PS / 8.64e16:.0f} days")
-    kinds, programs = classes(plane), programs_of(plane)
+    kinds, programs = classes(plane), stated(plane, "program_id")
     if ":GPU:" in plane.name:
         _name_kernels(plane, lines, events, kinds, programs)
     return measure(

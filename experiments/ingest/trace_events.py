@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.ingest.in_flight import pairs
 from experiments.ingest.marks import Annotations, Steps, executed_steps, plane_steps
-from experiments.ingest.op_classes import CONTROL, category_of, classes, programs_of
+from experiments.ingest.op_classes import CONTROL, classes, stated
 from experiments.ingest.planes import (
     Events,
     base_ns,
@@ -108,8 +108,8 @@ class _Names:
     def __init__(self, builder: TraceBuilder, plane: XPlane) -> None:
         self._builder, self._plane = builder, plane
         self.classes = classes(plane)
-        self.programs = programs_of(plane)
-        self._category_id = stat_ids(plane, "hlo_category").get("hlo_category")
+        self.programs = stated(plane, "program_id")
+        self._categories = stated(plane, "hlo_category")
         self._known: dict[int, int] = {}
         self._by_op: dict[tuple[int, str, str], int] = {}
 
@@ -154,8 +154,7 @@ class _Names:
     def kind(self, key: int) -> str:
         """Of `experiments.trace.KINDS`."""
         name, group = self.classes.get(key, ("", "compute"))
-        meta = self._plane.event_metadata.get(key)
-        return event_kind(name, group, category_of(self._plane, meta, self._category_id) if meta else "")
+        return event_kind(name, group, self._categories.get(key, ""))
 
 
 def event_kind(name: str, group: str, category: str) -> str:

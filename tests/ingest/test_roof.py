@@ -26,17 +26,17 @@ def test_what_an_op_above_the_peak_adds_is_not_utilisation() -> None:
     ops = [op("matmul.1", 6, compute=0.5), op("splash_mha", 2, compute=4.0)]
     assert ops[1].over_roof == ("compute",) and ops[1].credible_efficiency is None
     assert ops[0].over_roof == () and ops[0].credible_efficiency == 0.5
-    found = utilization(1.1, ops, "compute")  # 11 FLOPs in 10 s
-    assert found.value == pytest.approx(0.3)  # the matmul's 3
-    assert "splash_mha above the peak" in found.reason
-    assert utilization(0.3, ops[:1], "compute").value == 0.3
-    assert utilization(None, ops, "compute").value is None
+    used, why = utilization(1.1, ops, "compute")  # 11 FLOPs in 10 s
+    assert used == pytest.approx(0.3)  # the matmul's 3
+    assert "splash_mha above the peak" in why
+    assert utilization(0.3, ops[:1], "compute") == (0.3, "")
+    assert utilization(None, ops, "compute") == (None, "")
 
 
 def test_bytes_of_asynchronous_copies_were_moved() -> None:
     ops = [op("fusion.1", 9, memory=0.4), op("copy-start.1", 0.001, memory=900.0, category="copy-start")]
     assert ops[1].is_asynchronous and ops[1].credible_efficiency is None
-    assert utilization(0.45, ops, "hbm").value == 0.45
+    assert utilization(0.45, ops, "hbm") == (0.45, "")
     notes = [note.message for note in notes_on_roof(ops)]
     assert len(notes) == 1 and "1 asynchronous op is above the roofline" in notes[0]
 

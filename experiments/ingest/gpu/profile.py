@@ -95,9 +95,7 @@ def profile(
     device = _device(recordings, traces)
     chip = get_chip(device.chip) if device.chip else None
     ops, dropped = read_ops(traces, marked, names, waits(traces, marked), chip)
-    exposed = [op.exposed_s for op in ops]
     ops = over_cores(((core_label(core), core.op_times) for core in cores), ops, [""] * len(ops))
-    ops = [_with_copies(op, copied) for op, copied in zip(ops, exposed, strict=True)]
     steps_read = timeline_steps(cores) if traces else host_marks(recordings)
     launched = any((trace.launched != UNKNOWN).any() for trace in traces)
     kpis = _kpis(cores, steps_read, ops, device, chip, launched)
@@ -195,11 +193,6 @@ def _gaps(cores: Sequence[CoreTimeline]) -> dict[str, float]:
 
 def core_label(core: CoreTimeline) -> str:
     return f"{core.host} {core.name}".strip()
-
-
-def _with_copies(op: Op, exposed_copy_s: float | None) -> Op:
-    """`over_cores` clears what it did not measure: of a copy, the exposed time was measured apart."""
-    return op if exposed_copy_s is None else replace(op, exposed_s=exposed_copy_s)
 
 
 def _kpis(
