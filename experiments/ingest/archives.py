@@ -42,14 +42,6 @@ RATIO_FROM_BYTES = 16_000_000
 
 
 @dataclass(frozen=True)
-class Upload:
-    """One uploaded file: where it lies, and what the user called it."""
-
-    path: Path
-    name: str
-
-
-@dataclass(frozen=True)
 class Found:
     """One profile or export found in the uploads.
 
@@ -73,8 +65,8 @@ class Contents:
     of_viewer: bool = False
 
 
-def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
-    """Every profile and export in the uploads; archives are unpacked into `folder`.
+def unpack(uploads: Sequence[tuple[Path, str]], folder: Path, limits: Limits) -> Contents:
+    """Every profile and export in the uploads [(path, name), …]; archives are unpacked into `folder`.
 
     Raises IngestError for an empty or unknown upload, a malicious or broken archive, an archive with
     several sessions, and where nothing readable is found.
@@ -82,10 +74,10 @@ def unpack(uploads: Sequence[Upload], folder: Path, limits: Limits) -> Contents:
     unpacker = _Unpacker(folder, limits)
     files: list[Found] = []
     for upload in uploads:
-        files += unpacker.read(upload)
+        files += unpacker.read(*upload)
     if not files:
         raise IngestError(
-            f"No profile was found in {first([upload.name for upload in uploads], 5)}.",
+            f"No profile was found in {first([name for _, name in uploads], 5)}.",
             WHAT_IS_ACCEPTED,
             kind="archive",
         )
@@ -107,56 +99,50 @@ class _Unpacker:
         self.count = 0
         self.named: list[tuple[str, str]] = []
 
-    def read(self, upload: Upload) -> list[Found]:
+    def read(self, path: Path, name: str) -> list[Found]:
         self.before_bytes = self.total_bytes  # what other uploads unpacked to says nothing of this one's ratio
-        packed_bytes = upload.path.stat().st_size
-        if _sniff_file(upload) == "gzip":
-            upload = Upload(self._gunzip(upload), upload.name)
-        return self._read_plain(upload, packed_bytes)
-
-    def _read_plain(self, upload: Upload, packed_bytes: int) -> list[Found]:
-        kind = _sniff_file(upload)
-        if _is_profile_name(upload.name) and kind not in ("empty", "zip", "tar", "gzip", "text", *KINDS):
+        packed_bytes = path.stat().st_size
+        kind = _sniff_file(path, name)
+        if kind == "gzip":
+            with path.open("rb") as source:
+                path = self._write(_gunzipped(source, name), packed_bytes, name)
+            kind = _sniff_file(path, name)
+        if _is_profile_name(name) and kind not in ("empty", "zip", "tar", "gzip", "text", *KINDS):
             # A damaged profile is described by its own check, which knows where it breaks.
-            return [Found(upload.path, upload.name, "xplane")]
-        match kind:
-            case kind if kind in KINDS:
-                return [Found(upload.path, upload.name, kind)]
-            case "zip" | "tar":
-                return self._read_archive(upload, kind, packed_bytes)
-        raise IngestError(*why_not(upload.name, kind), upload.name, kind="empty" if kind == "empty" else "format")
+            return [Found(path, name, "xplane")]
+        if kind in KINDS:
+            return [Found(path, name, kind)]
+        if kind in ("zip", "tar"):
+            return self._read_archive(path, name, kind, packed_bytes)
+        raise IngestError(*why_not(name, kind), name, kind="empty" if kind == "empty" else "format")
 
-    def _gunzip(self, upload: Upload) -> Path:
-        with upload.path.open("rb") as source:
-            return self._write(_gunzipped(source, upload.name), upload.path.stat().st_size, upload.name)
-
-    def _read_archive(self, upload: Upload, kind: str, packed_bytes: int) -> list[Found]:
+    def _read_archive(self, path: Path, name: str, kind: str, packed_bytes: int) -> list[Found]:
         """The profiles and exports of a zip or tar."""
         members: list[tuple[str, Callable[[], IO[bytes] | None]]]
         most = self.limits.entries + 1
         try:
             with contextlib.ExitStack() as stack:
                 if kind == "zip":
-                    packed = stack.enter_context(zipfile.ZipFile(upload.path))
+                    packed = stack.enter_context(zipfile.ZipFile(path))
                     infos = packed.infolist()[:most]
                     if any(info.flag_bits & 1 for info in infos):
-                        raise _refused(upload.name, "it is encrypted")
+                        raise _refused(name, "it is encrypted")
                     sizes = [info.file_size for info in infos]
                     members = [(info.filename, partial(packed.open, info)) for info in infos if not info.is_dir()]
                 else:
-                    tape = stack.enter_context(tarfile.open(upload.path, "r:"))
+                    tape = stack.enter_context(tarfile.open(path, "r:"))
                     entries = list(islice(tape, most))
                     sizes = [entry.size for entry in entries]
                     members = [(one.name, partial(tape.extractfile, one)) for one in entries if one.isreg()]
                 if len(sizes) == most:
-                    raise _refused(upload.name, f"it has more than {self.limits.entries} members")
-                self._check_total(sum(sizes), packed_bytes, upload.name)
-                return self._take(members, upload.name, packed_bytes)
+                    raise _refused(name, f"it has more than {self.limits.entries} members")
+                self._check_total(sum(sizes), packed_bytes, name)
+                return self._take(members, name, packed_bytes)
         except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, OSError,
                 ValueError) as error:  # fmt: skip
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise  # a full disk is our trouble, not the archive's
-            raise _broken(upload.name, kind, error) from error
+            raise _broken(name, kind, error) from error
 
     def _take(
         self, members: Iterable[tuple[str, Callable[[], IO[bytes] | None]]], archive_name: str, packed_bytes: int
@@ -250,14 +236,14 @@ def _gunzipped(source: IO[bytes], name: str) -> Iterator[bytes]:
         raise _broken(name, "gzip", error) from error
 
 
-def _sniff_file(upload: Upload) -> str:
+def _sniff_file(path: Path, name: str) -> str:
     """The kind of a file; IngestError where it is of a tool whose files are not read."""
-    with upload.path.open("rb") as source:
+    with path.open("rb") as source:
         head = source.read(HEAD_BYTES)
     kind = sniff(head)
-    if kind in ("json", "text", "unknown") and (other := named_format(upload.name, head)):
-        raise IngestError(*other, upload.name)
-    return "kineto" if kind == "json" and holds_trace(upload.path) else kind
+    if kind in ("json", "text", "unknown") and (other := named_format(name, head)):
+        raise IngestError(*other, name)
+    return "kineto" if kind == "json" and holds_trace(path) else kind
 
 
 def _is_profile_name(name: str) -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.in_flight import InFlight
 from experiments.ingest.intervals import IntervalUnion, Ps
-from experiments.step_profile import Op
 
 #: (program id, op name)
 OpKey = tuple[str, str]
@@ -117,39 +114,3 @@ def op_times(
         before = by_op.get(names[key])  # an op may be known under several ids
         by_op[names[key]] = mine if before is None else before.plus(mine)
     return by_op
-
-
-def over_cores(cores: Iterable[tuple[str, Mapping[OpKey, OpTime]]], ops: Sequence[Op], ids: Sequence[str]) -> list[Op]:
-    """The ops with their time in flight, exposed time and spread over cores.
-
-    ids: each op's program id.  Where the tables cover fewer steps than the timelines, times are scaled to the op's
-    occurrences in the tables.
-    """
-    by_key: dict[OpKey, list[tuple[str, OpTime]]] = defaultdict(list)
-    for core, times in cores:
-        for key, time in times.items():
-            by_key[key].append((core, time))
-    by_name: dict[str, list[OpKey]] = defaultdict(list)
-    for key in by_key:
-        by_name[key[1]].append(key)
-    completed: list[Op] = []
-    for op, program in zip(ops, ids, strict=True):
-        key = (program, op.name)
-        if key not in by_key and by_name[op.name] == [("", op.name)]:
-            key = ("", op.name)  # recordings of a CPU do not say the program
-        timed = by_key.get(key, [])
-        total = reduce(OpTime.plus, (time for _, time in timed), OpTime(0, 0.0))
-        if total.count:
-            scale = op.occurrences / total.count if op.occurrences else 1.0
-            slowest, most = max(timed, key=lambda item: item[1].time_s)
-            op = replace(
-                op,
-                in_flight_s=None if total.in_flight_s is None else total.in_flight_s * scale,
-                exposed_s=op.exposed_s if total.exposed_s is None else total.exposed_s * scale,
-                core_max_s=most.time_s * scale,
-                core_min_s=min(time.time_s for _, time in timed) * scale,
-                core_count=len(timed),
-                slowest_core=slowest,
-            )
-        completed.append(op)
-    return completed

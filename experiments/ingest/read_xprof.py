@@ -14,7 +14,6 @@ from typing import Any
 import formatting
 from experiments.ingest.convert import Tables
 from experiments.ingest.cut_steps import whole_steps
-from experiments.ingest.exposure import over_cores
 from experiments.ingest.kernel_ops import ENOUGH, Kernels, named_ops, shortened, with_collectives_named
 from experiments.ingest.kpis import FORMULAS, Kpis, from_overview, from_overview_shares, from_timelines
 from experiments.ingest.roof import Peaks, notes_on_roof, notes_on_utilization, peaks_of
@@ -27,8 +26,7 @@ from experiments.ingest.steps import (
     strips,
     timeline_steps,
 )
-from experiments.ingest.timeline import CoreTimeline
-from experiments.ingest.validate import HostFacts
+from experiments.ingest.timeline import CoreTimeline, over_cores
 from experiments.ingest.values import GIB, gviz_rows, number, text
 from experiments.ingest.xprof_ops import (
     read_ops,
@@ -54,7 +52,9 @@ def read(
     tables: Tables,
     *,
     cores: Sequence[CoreTimeline],
-    facts: Sequence[HostFacts],
+    hosts: int,
+    on_cpu: bool,
+    has_threads: bool,
     files: Sequence[SourceFile],
     memory: Memory,
     notes: Sequence[Note],
@@ -68,7 +68,6 @@ def read(
     silent: devices without any op beside the cores.  memory_bytes: of one device.  kernels: reads those of a GPU, or
     the ops of a host, that are not among the (program id, op) given; called where XProf's table leaves out too many.
     """
-    on_cpu = any(host.is_cpu for host in facts)
     stats = tables.op_stats
     kind = "CPU" if on_cpu else str(stats.run_environment.device_type) or "unknown"
     on_tpu = "TPU" in kind.upper()
@@ -81,7 +80,7 @@ def read(
     programs = [ids.get(op.program, op.program) for op in ops]
     kernel_ops, kernel_notes = _kernels(stats, ops, cores, kernels) if kernels is not None and not on_tpu else ([], [])
     ops = over_cores(
-        ((f"{core.host} {core.name}", core.op_times) for core in cores),
+        cores,
         [*ops, *(op for op, _ in kernel_ops)],
         [*programs, *(program for _, program in kernel_ops)],
     )
@@ -145,7 +144,7 @@ def read(
             kind=kind,
             chip=None if on_cpu else peaks.chip,
             core_count=count,
-            host_count=len(facts),
+            host_count=hosts,
             peak_flops_per_s=peaks.flops_per_s,
             peak_hbm_bytes_per_s=peaks.hbm_bytes_per_s,
             recorded_cores=len(cores) if silent else None,
@@ -166,7 +165,7 @@ def read(
         label=label or ("CPU recording" if on_cpu else ""),
         timeline=strips(cores),
         recorded=Recorded(
-            ("host ops",) if any(host.has_host_threads for host in facts) else (),
+            ("host ops",) if has_threads else (),
         ),
     )
 

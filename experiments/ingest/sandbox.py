@@ -164,7 +164,7 @@ def _failure(code: int, limits: Limits, subject: str, stage: str, detail: str) -
     else:
         kind = "crash"
         text = f"XProf's converter crashed on {subject} ({how})."
-        next_step = "The file is probably damaged: copy it again from the host, or profile again."
+        next_step = "A file is probably damaged: copy it again, or leave out one host after the other to find it."
     return IngestError(text, next_step, kind=kind, detail=detail)
 
 

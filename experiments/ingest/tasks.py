@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.ingest import read_json, read_xprof
-from experiments.ingest.archives import Contents, Found, Upload, unpack
+from experiments.ingest.archives import Contents, Found, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import COPY_AGAIN, IngestError, refuse_twice
@@ -19,14 +19,15 @@ from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
 from experiments.ingest.kineto import read as kineto
 from experiments.ingest.limits import Limits, Progress
+from experiments.ingest.marks import Annotations
 from experiments.ingest.memory_tables import allocator_curve, heap_schedule, peak_memory, worst
 from experiments.ingest.nsight import read as nsight
-from experiments.ingest.planes import ImpossibleTime, core_planes, device_memory
+from experiments.ingest.planes import ImpossibleTime, base_ns, core_planes, device_memory, op_lines
 from experiments.ingest.steps import CLOCKS_NS, earlier_runs, latest_run
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
 from experiments.ingest.trace_viewer import as_xspace
-from experiments.ingest.validate import HostFacts, facts, host_name, load
+from experiments.ingest.validate import host_name, is_cpu_recording, load, span_ns
 from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
 from experiments.trace.layout import MOST_EVENTS
@@ -51,12 +52,11 @@ class Host:
 
     name: of the host.  file: where its bytes are.  label: what it says of itself, if generated.  silent: devices that
     recorded no op beside others that did.  memory_bytes: of one device, where its plane states it.  regrouped: of a CPU
-    recording, for the converter.
+    recording, for the converter.  span_ns: of its cores, in Unix time.
     """
 
     name: str
     file: Found
-    facts: HostFacts
     cores: tuple[CoreTimeline, ...]
     memory: Memory
     notes: tuple[Note, ...]
@@ -64,6 +64,8 @@ class Host:
     silent: int = 0
     memory_bytes: float | None = None
     regrouped: bytes = b""
+    span_ns: tuple[int, int] | None = None
+    has_threads: bool = False
 
 
 def read(
@@ -79,7 +81,7 @@ def read(
 
     trace: write the event store to a file of this name in the folder.
     """
-    items = [Upload(Path(path), name) for path, name in uploads]
+    items = [(Path(path), name) for path, name in uploads]
     report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
     contents = unpack(items, folder, limits)
     files = _hash(items)
@@ -96,7 +98,7 @@ def read(
             builder.write(folder / trace)
         return STEP_PROFILE.write(profile)
     hosts = _load_hosts(contents, exclude, report, builder)
-    kept = latest_run([host.facts.span_ns for host in hosts], CLOCKS_NS)
+    kept = latest_run([host.span_ns for host in hosts], CLOCKS_NS)
     earlier = [host.name for host, is_kept in zip(hosts, kept, strict=True) if not is_kept]
     if earlier:
         builder = _builder(folder, limits) if trace else None
@@ -112,7 +114,9 @@ def read(
     profile = read_xprof.read(
         tables,
         cores=[core for host in hosts for core in host.cores],
-        facts=[host.facts for host in hosts],
+        hosts=len(hosts),
+        on_cpu=any(host.regrouped for host in hosts),
+        has_threads=any(host.has_threads for host in hosts),
         files=_named(files, [(host.file.name, host.name) for host in hosts]),
         memory=replace(
             worst([host.memory for host in hosts]),
@@ -225,12 +229,14 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
             label = text[:200]
         else:
             notes.append(Note("warning", f"{host}: {text[:300]}"))
-    counts = facts(space)
-    if counts.is_cpu:
+    regrouped = None
+    if is_cpu_recording(space):
         regrouped, cores = regroup(space, host)
     else:
+        planes = core_planes(space)
+        annotated = any(len(Annotations(space).steps(base_ns(op_lines(plane)))) for plane in planes[:1])
         try:
-            read_cores = [read_core(plane, host, annotated=counts.is_annotated) for plane in core_planes(space)]
+            read_cores = [read_core(plane, host, annotated=annotated) for plane in planes]
         except ImpossibleTime as error:
             raise IngestError(f"{item.name} is damaged: {error}.", COPY_AGAIN, item.name) from error
         cores = tuple(core for core in read_cores if core is not None)
@@ -240,10 +246,11 @@ def _load_host(item: Found, left_out: set[str], builder: TraceBuilder | None) ->
             text = f"{host}: only {len(cores)} of {len(cores) + silent} devices recorded any op; {averaged}."
             notes.append(Note("warning", text))
     if builder is not None and host not in left_out:
-        add_host(builder, space, host, regrouped=regrouped if counts.is_cpu else None)
-    converted = regrouped.SerializeToString() if counts.is_cpu else b""
-    memory = peak_memory(space), device_memory(space)
-    return Host(host, item, counts, cores, memory[0], tuple(notes), label, silent, memory[1], converted)
+        add_host(builder, space, host, regrouped=regrouped)
+    converted = regrouped.SerializeToString() if regrouped is not None else b""
+    threads = any(line.events for plane in space.planes if plane.name.startswith("/host:CPU") for line in plane.lines)
+    memory, size, span = peak_memory(space), device_memory(space), span_ns(space)
+    return Host(host, item, cores, memory, tuple(notes), label, silent, size, converted, span, threads)
 
 
 def _silent_devices(space: XSpace, active: int) -> int:
@@ -288,12 +295,12 @@ def _kernels(hosts: Sequence[Host], named: set[tuple[str, str]]) -> Kernels:
     return kernels
 
 
-def _hash(uploads: Sequence[Upload]) -> list[SourceFile]:
+def _hash(uploads: Sequence[tuple[Path, str]]) -> list[SourceFile]:
     result: list[SourceFile] = []
-    for upload in uploads:
-        with upload.path.open("rb") as source:
+    for path, name in uploads:
+        with path.open("rb") as source:
             digest = hashlib.file_digest(source, "sha256").hexdigest()
-        result.append(SourceFile(upload.name, "", upload.path.stat().st_size, digest))
+        result.append(SourceFile(name, "", path.stat().st_size, digest))
     return result
 
 

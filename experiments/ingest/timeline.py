@@ -7,8 +7,10 @@ lags needs the intervals.  Times are picoseconds from the earliest line of the p
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from experiments.ingest.intervals import IntervalUnion
 from experiments.ingest.marks import Steps, executed_steps, plane_steps
 from experiments.ingest.op_classes import CONTROL, PARTS, classes, stated
 from experiments.ingest.planes import MAX_PS, Events, ImpossibleTime, base_ns, op_lines, stat_ids, stat_value, step_line
+from experiments.step_profile import Op
 from experiments.xplane import XLine, XPlane
 
 #: The last execution is no step where it takes less than this part of the shortest interval between two.
@@ -234,3 +237,39 @@ def _whole(steps: Steps, events: Events, running: np.ndarray) -> tuple[Steps, tu
     places = cut_off(times[:count].tolist(), work[:count].tolist(), counts[:count].tolist())
     places += range(count, len(steps))
     return steps.without(places), tuple((steps.numbers[i], float(times[i]), 2 * i < len(times)) for i in places)
+
+
+def over_cores(cores: Sequence[CoreTimeline], ops: Sequence[Op], ids: Sequence[str]) -> list[Op]:
+    """The ops with their time in flight, exposed time and spread over cores.
+
+    ids: each op's program id.  Where the tables cover fewer steps than the timelines, times are scaled to the op's
+    occurrences in the tables.
+    """
+    by_key: dict[OpKey, list[tuple[str, OpTime]]] = defaultdict(list)
+    for core in cores:
+        for key, time in core.op_times.items():
+            by_key[key].append((f"{core.host} {core.name}".strip(), time))
+    by_name: dict[str, list[OpKey]] = defaultdict(list)
+    for key in by_key:
+        by_name[key[1]].append(key)
+    completed: list[Op] = []
+    for op, program in zip(ops, ids, strict=True):
+        key = (program, op.name)
+        if key not in by_key and by_name[op.name] == [("", op.name)]:
+            key = ("", op.name)  # recordings of a CPU do not say the program
+        timed = by_key.get(key, [])
+        total = reduce(OpTime.plus, (time for _, time in timed), OpTime(0, 0.0))
+        if total.count:
+            scale = op.occurrences / total.count if op.occurrences else 1.0
+            slowest, most = max(timed, key=lambda item: item[1].time_s)
+            op = replace(
+                op,
+                in_flight_s=None if total.in_flight_s is None else total.in_flight_s * scale,
+                exposed_s=op.exposed_s if total.exposed_s is None else total.exposed_s * scale,
+                core_max_s=most.time_s * scale,
+                core_min_s=min(time.time_s for _, time in timed) * scale,
+                core_count=len(timed),
+                slowest_core=slowest,
+            )
+        completed.append(op)
+    return completed

@@ -6,31 +6,15 @@ naming it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from experiments.ingest.errors import COPY_AGAIN, IngestError
 from experiments.ingest.formats import HEAD_BYTES, WHAT_IS_ACCEPTED, named_format, sniff, why_not
-from experiments.ingest.marks import Annotations
-from experiments.ingest.planes import base_ns, core_planes, op_lines
+from experiments.ingest.planes import base_ns, core_planes
 from experiments.ingest.steps import unix_span
 from experiments.xplane import XSpace
-
-
-@dataclass(frozen=True)
-class HostFacts:
-    """What one host's profile holds.
-
-    is_cpu: ops ran on host threads.  is_annotated: the program marks its steps on the host.  span_ns: from its first
-    line to the last event, in Unix time; None where the lines are not.
-    """
-
-    is_cpu: bool = False
-    is_annotated: bool = False
-    has_host_threads: bool = False
-    span_ns: tuple[int, int] | None = None
 
 
 def load(path: Path, name: str) -> XSpace:
@@ -76,17 +60,11 @@ def is_cpu_recording(space: XSpace) -> bool:
     return False
 
 
-def facts(space: XSpace) -> HostFacts:
-    """What one host's profile holds, from its planes alone."""
-    if is_cpu_recording(space):
-        return HostFacts(is_cpu=True)
-    planes = core_planes(space)
-    threads = any(line.events for plane in space.planes if plane.name.startswith("/host:CPU") for line in plane.lines)
-    lines = [line for plane in planes for line in plane.lines if line.events]
+def span_ns(space: XSpace) -> tuple[int, int] | None:
+    """From the first line of any core to the last event, in Unix time; None where the lines are not."""
+    lines = [line for plane in core_planes(space) for line in plane.lines if line.events]
     ends = (line.timestamp_ns + (line.events[-1].offset_ps + line.events[-1].duration_ps) // 1000 for line in lines)
-    span = unix_span(base_ns(lines), max(ends, default=0))
-    annotated = any(len(Annotations(space).steps(base_ns(op_lines(plane)))) for plane in planes[:1])
-    return HostFacts(is_annotated=annotated, has_host_threads=threads, span_ns=span)
+    return unix_span(base_ns(lines), max(ends, default=0))
 
 
 def host_name(space: XSpace, name: str) -> str:

@@ -64,13 +64,13 @@ def _say(words: dict[str, Any]) -> None:
 
 def _lay_out(uploads: list[list[str]], folder: Path, limits: Limits) -> None:
     """The profiles of the uploads as XProf wants them: `plugins/profile/<session>/HOST.xplane.pb`."""
-    from experiments.ingest.archives import Upload, unpack
+    from experiments.ingest.archives import unpack
     from experiments.ingest.convert import session_file
     from experiments.ingest.validate import file_host
 
     session = folder / "log" / SESSION
     session.mkdir(parents=True)
-    contents = unpack([Upload(Path(path), name) for path, name in uploads], folder, limits)
+    contents = unpack([(Path(path), name) for path, name in uploads], folder, limits)
     if contents.files[0].kind == "json":
         raise IngestError(
             "XProf's pages need the profile itself; these files are exported tables.",

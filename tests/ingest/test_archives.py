@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ingest import IngestError, Limits, read_profile
-from experiments.ingest.archives import Upload, unpack
+from experiments.ingest.archives import unpack
 from tests.ingest.conftest import OPS
 from tests.ingest.xspaces import tpu_xspace
 
@@ -121,7 +121,7 @@ def test_a_members_path_leads_nowhere(tmp_path: Path, name: str) -> None:
     ):
         folder = tmp_path / "unpacked"
         folder.mkdir()
-        (found,) = unpack([Upload(path, path.name)], folder, Limits()).files
+        (found,) = unpack([(path, path.name)], folder, Limits()).files
         assert found.path.parent == folder
         assert [item for item in tmp_path.rglob("*") if item.name in ("passwd", "x.xplane.pb", "x.pb")] == []
         shutil.rmtree(folder)

@@ -148,10 +148,10 @@ def _op(kind: Kind, total: _Sum, name: str, rank: int, window_ps: int, waited: R
 
 def _waited(kind: Kind, seconds: float, waited: RankWaits) -> float | None:
     """The wait in all occurrences, from those that could be compared; None where too few could."""
-    compared = waited.compared_s.get(kind, 0.0)
+    longer, compared = waited.get(kind, (0.0, 0.0))
     if compared < 0.5 * seconds:
         return None
-    return min(1.0, waited.waited_s[kind] / compared) * seconds
+    return min(1.0, longer / compared) * seconds
 
 
 def _peak(kind: Kind, chip: Chip | None) -> float | None:

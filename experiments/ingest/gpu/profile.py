@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import formatting
 from experiments.ingest.errors import refuse_twice
-from experiments.ingest.exposure import over_cores
 from experiments.ingest.gpu import kernels
 from experiments.ingest.gpu.device import CPU, UNKNOWN, DeviceTrace, TraceFile
 from experiments.ingest.gpu.measure import measure, start_up_ps
@@ -26,7 +25,7 @@ from experiments.ingest.steps import (
     strips,
     timeline_steps,
 )
-from experiments.ingest.timeline import CoreTimeline
+from experiments.ingest.timeline import CoreTimeline, over_cores
 from experiments.step_profile import Device, Memory, Note, Op, Recorded, SourceFile, Step, StepProfile
 from experiments.trace import TraceBuilder
 from perfmodel.chips import Chip, chip_of_device, get_chip
@@ -95,7 +94,7 @@ def profile(
     device = _device(recordings, traces)
     chip = get_chip(device.chip) if device.chip else None
     ops, dropped = read_ops(traces, marked, names, waits(traces, marked), chip)
-    ops = over_cores(((core_label(core), core.op_times) for core in cores), ops, [""] * len(ops))
+    ops = over_cores(cores, ops, [""] * len(ops))
     steps_read = timeline_steps(cores) if traces else host_marks(recordings)
     launched = any((trace.launched != UNKNOWN).any() for trace in traces)
     kpis = _kpis(cores, steps_read, ops, device, chip, launched)
@@ -189,10 +188,6 @@ def _recorded(
 def _gaps(cores: Sequence[CoreTimeline]) -> dict[str, float]:
     """Seconds of idle time by cause, over all devices."""
     return {cause: sum(core.gaps_s.get(cause, 0.0) for core in cores) for core in cores for cause in core.gaps_s}
-
-
-def core_label(core: CoreTimeline) -> str:
-    return f"{core.host} {core.name}".strip()
 
 
 def _kpis(

@@ -8,8 +8,7 @@ Source: HolisticTraceAnalysis (straggler) and TraceLens (NcclAnalyser) take the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,12 +20,8 @@ from experiments.ingest.marks import Steps
 _Series = tuple[str, tuple[int, ...], float | None, int]
 
 
-@dataclass(frozen=True)
-class RankWaits:
-    """Seconds by op.  waited_s: longer than the shortest over the ranks; compared_s: time of what could be compared."""
-
-    waited_s: dict[Kind, float]
-    compared_s: dict[Kind, float]
+#: Seconds by op: (longer than the shortest over the ranks, time of what could be compared).
+RankWaits = Mapping[Kind, tuple[float, float]]
 
 
 def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> RankWaits:
@@ -35,8 +30,7 @@ def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> RankWaits:
     for trace, marked in zip(traces, steps, strict=True):
         for key, events in _series(trace, marked):
             series[key].append((trace, events))
-    waited: dict[Kind, float] = defaultdict(float)
-    compared: dict[Kind, float] = defaultdict(float)
+    waited: dict[Kind, tuple[float, float]] = {}
     for sides in series.values():
         if len(sides) < 2 or len({len(events) for _, events in sides}) > 1:
             continue
@@ -45,9 +39,9 @@ def waits(traces: Sequence[DeviceTrace], steps: Sequence[Steps]) -> RankWaits:
         for (trace, events), own, extra in zip(sides, durations, longer, strict=True):
             for event, time, wait in zip(events.tolist(), own.tolist(), extra.tolist(), strict=True):
                 kind = trace.kinds[int(trace.kind[event])]
-                waited[kind] += wait * 1e-12
-                compared[kind] += time * 1e-12
-    return RankWaits(dict(waited), dict(compared))
+                before = waited.get(kind, (0.0, 0.0))
+                waited[kind] = before[0] + wait * 1e-12, before[1] + time * 1e-12
+    return waited
 
 
 def _series(trace: DeviceTrace, steps: Steps) -> Iterator[tuple[_Series, Ps]]:
