@@ -68,7 +68,7 @@ def legal(
     first."""
     plain = all_with(space, config, ({},), known)
     rules = rules_of(plain, constraints)
-    # A batch, a policy or a sharding may mend these two, so they are judged with every change.
+    # A training key may mend some, so these are judged with every change.
     hopeless = np.zeros(len(plain), dtype=bool)
     for rule in rules:
         if rule.name not in _MAY_BE_MENDED:
@@ -86,7 +86,7 @@ def legal(
     return candidates, _rejected(plain, rules, ~kept, listed)
 
 
-_MAY_BE_MENDED = ("batch", "memory", "schedule", "virtual_stages", "one_shard", f"{RULE}: memory margin")
+_MAY_BE_MENDED = ("batch", "memory", "layers", "schedule", "virtual_stages", "one_shard", f"{RULE}: memory margin")
 
 
 def _rejected(plain: Candidates, rules: Sequence[Rule], out: Bools, listed: int) -> list[Rejected]:
