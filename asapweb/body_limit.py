@@ -15,7 +15,6 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +41,12 @@ COPIES = 2
 DRAINED, DRAINED_OF_STRANGERS_BYTES, DRAINED_S = 4, 16_000_000, 120.0
 
 
-@dataclass(frozen=True)
-class Refusal:
-    status: int
-    sentence: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
 class Refused(Exception):
-    """A body is not taken any further."""
+    """A body is not taken any further; status, sentence and headers of the answer."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.sentence)
-        self.refusal = refusal
+    def __init__(self, status: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers
 
 
 class BodyLimit:
@@ -103,7 +95,7 @@ class BodyLimit:
         except OSError as error:
             if not space.is_full(error):
                 raise
-            body.refusal = body.refusal or Refusal(507, space.sentence(error))
+            body.refusal = body.refusal or Refused(507, space.sentence(error))
 
     def still_needed(self, but: Body) -> int:
         """Bytes on the disk that the other bodies in progress will take."""
@@ -125,7 +117,7 @@ class Body:
         self.complete = False
         self.known = False
         self.began = time.monotonic()
-        self.refusal: Refusal | None = None
+        self.refusal: Refused | None = None
 
     @property
     def length(self) -> int:
@@ -156,29 +148,29 @@ class Body:
         try:
             await self._check()
         except Refused as refused:
-            self.refusal = refused.refusal
+            self.refusal = refused
 
     async def _check(self) -> None:
         limit = self.limit
         if self.length > limit.limit_bytes:
             largest = formatting.limit(limit.limit_bytes, "bytes")
             sentence = f"The upload is larger than {largest}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
-            raise Refused(Refusal(413, sentence))
+            raise Refused(413, sentence)
         if self.length > ANYBODY_BYTES and not self.known:
             self.known = await limit.is_known(self.scope)
             if not self.known:
                 most = formatting.limit(ANYBODY_BYTES, "bytes")
                 sentence = f"Sign in or send a valid API token to send more than {most}."
-                raise Refused(Refusal(401, sentence, ((b"www-authenticate", b"Token"),)))
+                raise Refused(401, sentence, (b"www-authenticate", b"Token"))
         if not self.known and limit.of_strangers() > STRANGERS_BYTES:
             sentence = "The server is receiving too many requests; try again in a minute."
-            raise Refused(Refusal(503, sentence, ((b"retry-after", b"60"),)))
+            raise Refused(503, sentence, (b"retry-after", b"60"))
         if self.still_needs:
             try:
                 space.require(limit.folder, self.still_needs + limit.still_needed(self))
             except space.NoSpace:
                 free, keep = space.free_bytes(limit.folder), space.keep_free_bytes()
-                raise Refused(Refusal(507, space.refusal("The upload", free, self.still_needs, keep))) from None
+                raise Refused(507, space.refusal("The upload", free, self.still_needs, keep)) from None
 
     async def _next(self) -> Message | None:
         """None where the client sends too slowly."""
@@ -188,7 +180,7 @@ class Body:
             return await asyncio.wait_for(self.source(), max(left_s, 0.0))
         except TimeoutError:
             sentence = "The request timed out; check the connection and send it again."
-            self.refusal = Refusal(408, sentence, ((b"connection", b"close"),))
+            self.refusal = Refused(408, sentence, (b"connection", b"close"))
             return None
 
     async def drain(self) -> None:
@@ -209,7 +201,7 @@ class Body:
             return
 
 
-async def _say(scope: Message, refusal: Refusal, send: Send) -> None:
+async def _say(scope: Message, refusal: Refused, send: Send) -> None:
     accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
     as_json = wants_json(scope["path"], accepted)
     said = {"detail": refusal.sentence, "error": refusal.sentence}

@@ -18,7 +18,7 @@ from django.http import HttpResponse
 from rest_framework.exceptions import AuthenticationFailed
 
 from accounts.confinement import AnyTokenAuthentication
-from asapweb.body_limit import Message, Refusal, Refused
+from asapweb.body_limit import Message, Refused
 from disk import space
 
 
@@ -54,7 +54,7 @@ async def is_known(scope: Message) -> bool:
         sentence = (
             space.sentence(error) if space.is_full(error) else "The database is unavailable; try again in a minute."
         )
-        raise Refused(Refusal(503, sentence, ((b"retry-after", b"10"),))) from error
+        raise Refused(503, sentence, (b"retry-after", b"10")) from error
 
 
 def _is_known(scope: Message) -> bool:

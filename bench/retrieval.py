@@ -92,7 +92,8 @@ def fill(rows: int) -> float:
     began = time.perf_counter()
     with connection.cursor() as cursor:
         cursor.execute("set maintenance_work_mem = '512MB'")
-        connection.schema_editor().add_index(Passage, index)
+        with connection.schema_editor() as editor:
+            editor.add_index(Passage, index)
         took = time.perf_counter() - began
         cursor.execute("vacuum analyze knowledge_passage")
     return took
