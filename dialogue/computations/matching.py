@@ -45,11 +45,16 @@ _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 _OR = re.compile(r"\s+(?:or|vs\.?|versus)\s+|\s*;\s*", re.IGNORECASE)
 #: A proposal or finding by its number, and further ones after it.
 _AND = r"(?:\s*(?:,|and|or|&|vs\.?|versus|against)\s*(?:prop(?:osal)?s?\s*)?#?[1-9])*"
+_PLACES = {"first": 1, "top": 1, "best": 1, "your": 1, "ur": 1, "second": 2, "third": 3}
+_PICK = r"(?:prop(?:osal)?|pick|option|suggestion|recommendation|candidate|choice)"
 _ORDINALS = {
-    "proposal": re.compile(rf"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bnr\.?)\s*[1-9]{_AND}\b", re.IGNORECASE),
+    "proposal": re.compile(
+        rf"(?:\bprop(?:osal)?s?\.?\s*(?:#|nr\.?|number)?|#|\bn[ro]\.?)\s*[1-9]{_AND}\b"
+        rf"|\b(?:{'|'.join(_PLACES)})\s+(?:{_PICK}\b|one\b(?! of))",
+        re.IGNORECASE,
+    ),
     "finding": re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b", re.IGNORECASE),
 }
-_DIGITS = re.compile(r"\d+")
 _CHIPS = rf"(?:chips|[gt]pus|{'|'.join(load_chips())})"
 #: A whole number without a unit.
 _ALONE = re.compile(
@@ -57,8 +62,6 @@ _ALONE = re.compile(
 )
 #: Characters of a text that a number alone may be the question of.
 SHORT = 60
-#: The proposal that a configuration is a change of.
-_ON_TOP = re.compile(r"\b(?:top of|with|to|reprice|from)\s+proposal\s+#?([1-9])\b", re.IGNORECASE)
 #: What a training run takes: tokens, and money for a chip and hour.
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _AMOUNTS = {
@@ -147,17 +150,37 @@ def _configurations(
 ) -> tuple[list[tuple[Settings, Match]], dict[str, Any]]:
     """Return the configurations that a text names, and what it changes of the one before it in the conversation; and
     the arguments of that one."""
-    config, base = bench.config, _ON_TOP.search(text)
-    on = int(base[1]) if base else 0
+    config, earlier, last = bench.config, dict[str, Any](), Settings()
+    for said in before:
+        settings = parse(said, config)
+        base = _proposed(bench, said) or earlier
+        if (settings or base is not earlier) and (found := _of_settings(bench, settings, base)) and not found.problem:
+            earlier, last = found.arguments, settings or last
     named = [settings for part in _parts(text, bench) if (settings := parse(part, config))]
-    last = next((settings for said in reversed(before) if (settings := parse(said, config))), Settings())
-    if last and named:
-        named.append(last.over(named[-1]))
-    elif last and len(text) <= SHORT and (number := _ALONE.search(text)):
+    if not named and last and len(text) <= SHORT and (number := _ALONE.search(text)):
         named = [last.with_last(int(number[1]))]
-    matched = [(settings, match) for settings in named if (match := _of_settings(bench, settings, on))]
-    spoken = _of_settings(bench, last, 0) if last else None
-    return matched, dict(spoken.arguments) if spoken else {}
+    bases = [base for base in (_proposed(bench, text), earlier, {}) if base is not None]
+    found = [(each, _of_settings(bench, each, base)) for each in named for base in bases]
+    kept = [(each, match) for place, (each, match) in enumerate(found) if match and match not in [m for _, m in found[:place]]]
+    return kept, earlier
+
+
+def _proposed(bench: Workbench, text: str) -> dict[str, Any] | None:
+    """Return the arguments of the proposal that a text names; None where it names none."""
+    numbers = _numbers("proposal", text)
+    with contextlib.suppress(ToolError):
+        return arguments_of(bench.config, proposal(bench, numbers[0]).proposal) if numbers else None
+    return None
+
+
+def _numbers(kind: str, text: str) -> list[int]:
+    """Return the numbers of the proposals or findings that a text names, in its order."""
+    return [
+        int(word) if word.isdigit() else _PLACES[word]
+        for place in _ORDINALS[kind].finditer(text)
+        for word in re.findall(r"\d+|[a-z]+", place[0].lower())
+        if word.isdigit() or word in _PLACES
+    ]
 
 
 def nearness(text: str) -> Mapping[str, float]:
@@ -188,34 +211,29 @@ def _parts(text: str, bench: Workbench) -> list[str]:
     return parts if has_meshes else [text]
 
 
-def _of_settings(bench: Workbench, settings: Settings, on: int) -> Match | None:
-    """Return the price of a configuration; None where it is the current one.  on: number of the proposal that it
-    changes; 0: the current configuration."""
-    sizes, changes = settings.sizes, dict(settings.changes)
+def _of_settings(bench: Workbench, settings: Settings, base: Mapping[str, Any]) -> Match | None:
+    """Return the price of a configuration; None where it is the current one.  base: arguments of the one that it
+    changes; empty: the current one."""
+    sizes, changes = {**base.get("mesh", {}), **settings.sizes}, {**base.get("changes", {}), **settings.changes}
     try:
         with as_tool_error():
-            if on:
-                first = arguments_of(bench.config, proposal(bench, on).proposal)
-                sizes, changes = {**first["mesh"], **sizes}, {**first.get("changes", {}), **changes}
             of = Configuration(mesh=sizes, changes=changes).candidate(bench.config)
     except ToolError as error:
         return Match(_BY_KEY["price"], {}, problem=str(error))
-    if not sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
+    if not settings.sizes and keeps(bench.config, of):  # settings as they are now: spoken of, not asked for
         return None
     return Match(_BY_KEY["price"], arguments_of(bench.config, of))
 
 
 def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) -> tuple[dict[str, Any], float]:
     """The arguments of a computation that the words name, and what naming them adds to its score."""
-    for kind, named_by in _ORDINALS.items():
+    for kind in _ORDINALS:
         if kind in of.arguments.model_fields and of.about == kind:
-            numbers = [int(number) for place in named_by.finditer(text) for number in _DIGITS.findall(place[0])]
+            numbers = _numbers(kind, text)
             others = {"other": numbers[1]} if of.key == "compare" and len(numbers) > 1 else {}
             return {kind: numbers[0] if numbers else 1, **others}, float(bool(numbers)) + bool(others)
-    if of.key in OF_SETTINGS and (number := _ORDINALS["proposal"].search(text)):
-        with contextlib.suppress(ToolError):
-            priced = proposal(bench, int(_DIGITS.findall(number[0])[0])).proposal
-            return arguments_of(bench.config, priced), 0.0
+    if of.key in OF_SETTINGS and (proposed := _proposed(bench, text)):
+        return proposed, 0.0
     if of.arguments is OfSpending:
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)

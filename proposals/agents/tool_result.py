@@ -54,7 +54,6 @@ KEYS: Mapping[str, Is] = {
     "median_mfu": Is("median MFU", "share"), "highest_mfu": Is("highest MFU", "share"),
     "count": Is(unit="count"), "matching": Is(unit="count"),
     "recorded_steps": Is(unit="count"), "recorded_cores": Is(unit="count"),
-    "considered": Is("meshes considered", "count", "computed"),
     "meshes_considered": Is(unit="count", origin="computed"),
     "candidates_priced": Is(unit="count", origin="computed"), "runs": Is("runs", "count"),
     "tokens_per_chip": Is(unit="tokens"), "tokens_per_slice": Is(unit="tokens"),

@@ -13,20 +13,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log10
 
-from perfmodel.chips import PRECISIONS, load_chips
+from perfmodel.chips import PRECISIONS
 from proposals.agents.lookup import Node
 from proposals.agents.settings import ROLE_WORDS, SETTING_WORDS
 from proposals.agents.tool_result import members_of
 from proposals.agents.values import Value
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+#: Numbers in words from four up, as counts, ordinals and fractions; smaller ones before a unit.
+_FROM_FOUR = ("four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _SPELLED = (
-    r"(?i:\b(?!one percent)(?:(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|hundred"
-    r"|thousand|dozen|point)[ -]){1,6}"
-    r"(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|(?:giga|tera)bytes?)\b)"
+    rf"(?i:\b(?:{'|'.join(_FROM_FOUR)}|fifth|eighth|ninth|twelfth|\w+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ie)"
+    r"|hundred|(?:thous|mill|bill|trill)(?:and|ion)|dozen|quarter|thirds|quadruple|quintuple|triple)(?:th|fold|d)?s?\b"
+    r"|\bthird (?=of|more|less|faster|slower)|(?-i:\bzero\b(?! ?[-1-3]))"
+    r"|\b(?:(?:two|three|one point|point)[ -]){1,6}(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|\w+bytes?)\b)"
 )
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
-#: such as ½, unless it is the exponent of a letter; or a quantity in words.
+#: such as ½, unless it is the exponent of a letter; or a number in words.
 _WORD = re.compile(
     r"(?<!\w)(?<!\w[-./])(?:[A-Za-z_]\w*[-./](?=\w))*\w*\d(?:[\w]|[.,](?=\d)|-(?=\w)|/(?=\w))*"
     r"|(?<![A-Za-z])[²³¹¼-¾\u2070-\u2089\u2150-\u218b\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]"
@@ -55,11 +58,12 @@ _COUNTED = re.compile(
     | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+_TERM = re.compile(r"zero-?[123]|f32|tf32")
 _ORDINAL = re.compile(
     r"\b(proposal|finding)s?,?(?: number)?((?: #?\d{1,2}\b(?!%|\.\d)(?:,|,? and|,? or|,? to)?)+)", re.IGNORECASE
 )
 #: A name and its version, size or number in a text: `Llama 3`, `JAX 0.4`, `CPU:7`.
-_NAMED = re.compile(r"([A-Za-z]*[A-Z][A-Za-z]+)[ :-]([\d.]*\d)")
+_NAMED = re.compile(r"([A-Za-z]*[A-Z][A-Za-z]+)[ :-]([\d.]*\d)(?!\w)")
 _KEYS = {**ROLE_WORDS, **SETTING_WORDS}
 _KEY = "|".join(re.escape(key).replace("_", "[-_]") for key in sorted(_KEYS, key=len, reverse=True))
 #: A size of an axis or training key, as programs and people write it: `ici_tensor_parallelism=16`, tp4, a batch of 8.
@@ -125,7 +129,10 @@ class Typed:
                 if (pieces := bound(match)) is not None:
                     yield from pieces
                     text = text[: match.start()] + _blank(match) + text[match.end() :]
+        end = 0
         for match in _WORD.finditer(text):
+            if match.start() < end:  # 300 billion is one number
+                continue
             end = self._stated_until(match)
             if end > match.start():
                 yield match.start(), end, Value(text[match.start() : end], origin="stated", subject=_SAID)
@@ -175,13 +182,15 @@ class Typed:
         return end if is_whole and any((value, _unit(unit)) in self._quantities for value in _values(number)) else -1
 
     def _is_name(self, word: re.Match[str]) -> bool:
-        """Return True for a word with letters and digits that the conversation has, or that names no other thing than
-        one that it has."""
+        """Return True for a name with a digit that the conversation has or the field uses, and a count that it has."""
         said = word[0].casefold()
         if said in self._names or said in PRECISIONS:
             return True
-        is_word = word[0][0].isalpha() and bool(re.search(r"\d", said)) and not _UNIT.match(word.string, word.end())
-        return is_word and said not in load_chips() and "." not in said and _stem(said) not in self._stems
+        if said in _FROM_FOUR and any(_FROM_FOUR.index(said) + 4 == value for value, _ in self._quantities):
+            return True
+        if said.isalpha():
+            return any(said in text.casefold().split() for text in self.words)
+        return _TERM.fullmatch(said) is not None
 
     def _said(self, code: str) -> Node | bool:
         """Return the place of a piece of a text, shortened where it ends in …; True where the conversation has it."""
@@ -224,12 +233,7 @@ class Typed:
         words = [word.casefold() for text, _ in self._texts for word in _WORD.findall(text)]
         words += [part for word in words for part in re.split(r"[-/_.]", word)]
         shapes = ("x".join(map(str, node.item)) for node in self._nodes if isinstance(node.item, list))
-        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_]|\..*\.|\d-", word))
-
-    @cached_property
-    def _stems(self) -> frozenset[str]:
-        """Return the names of the conversation that others differ from in digits alone: `v5p-512` beside `v5p-256`."""
-        return frozenset(map(_stem, (*self._names, *PRECISIONS))) - {""}
+        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_].*\d|\d.*[a-z_]|\..*\.|\d-", word))
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:
@@ -261,11 +265,6 @@ def _bound(text: str, node: Node) -> Value:
     subject = "asked in this conversation" if node.path.startswith(_CALLS) else node.named or node.path
     subject += f" · {title.item}" if title else ""
     return Value(text, origin=node.origin, subject=subject, href=node.href)  # type: ignore[arg-type]
-
-
-def _stem(name: str) -> str:
-    """Return a name without its last digits; nothing of a short one."""
-    return re.sub(r"\d+(?=\D*\Z)", "", name) if len(name) > 4 else ""
 
 
 def _settings(text: str) -> Iterator[tuple[int, int, dict[str, int]]]:

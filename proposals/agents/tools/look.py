@@ -157,6 +157,7 @@ def _figure(bench: Workbench, name: str) -> Result:
     )  # fmt: skip
 
 
+_SCALED = "Parts are predicted and fitted to the measured step; nothing tells in which of them the prediction is off."
 _WAITING = ("input", "host", "host_transfer", "output", "kernel_launches", "idle")
 
 
@@ -183,6 +184,7 @@ def _breakdown(bench: Workbench, _: Look) -> Result:
         predicted_step_time_s=diagnosis.predicted_step_time_s, parts_s=seconds, parts_share=shares,
         **({f"{name}_share": share for name, share in sums.items()} if shares else {}),
         leads=max(sums, key=lambda name: sums[name]) if shares else "",
+        note="" if diagnosis.basis in (PROFILE, MODEL) else _SCALED,
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def search(bench: Workbench, asked: SearchArguments) -> Result:
         held = bench.constraints.joined(asked.constraints())
         made = bench.plan
         if asked.rejected or asked.rule:
-            return Result(considered=made.considered, rejected=[*_rejected(made, asked)])
+            return Result(meshes_considered=made.considered, rejected=[*_rejected(made, asked)])
         deeper = asked.top * (DEEPER if asked.each_mesh else 1)
         listed: Iterable[Listed] = bench.pricer.search(held, deeper)
         own = Candidate(bench.config.mesh.to_json())
@@ -171,8 +171,8 @@ def search(bench: Workbench, asked: SearchArguments) -> Result:
         for number, item in enumerate(listed)
     ]  # fmt: skip
     return Result(
-        assumed=asked.facts, constraints=held.to_json(), considered=made.considered, current=current(bench),
-        candidates=candidates,
+        assumed=asked.facts, constraints=held.to_json(), meshes_considered=made.considered,
+        candidates_priced=made.priced, current=current(bench), candidates=candidates,
     )  # fmt: skip
 
 
