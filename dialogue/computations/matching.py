@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from agent.tools import ToolError
 from dialogue.computations.table import TABLE, Computation, OfSpending
 from knowledge.embedding.minilm import embed
 from perfmodel.chips import load_chips
-from proposals.agents.settings import SETTING_WORDS, Settings, axis_of, parse
+from proposals.agents.settings import INSTEAD, SETTING_WORDS, Settings, axis_of, parse
 from proposals.agents.tools.look import kpi_name
 from proposals.agents.tools.shared import Configuration, arguments_of, as_tool_error, proposal
 from proposals.agents.workbench import Workbench
@@ -42,7 +42,7 @@ LEAST, NAMED, SETTINGS = 0.15, 0.2, 0.3
 #: Where a text is cut into what it asks, and the characters of a clause that asks something.
 _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 #: Between configurations.
-_OR = re.compile(r"\s+(?:or|vs\.?|versus)\s+|\s*;\s*", re.IGNORECASE)
+_OR = re.compile(r"\s+(?:or|vs\.?|versus|against)\s+|\s*;\s*", re.IGNORECASE)
 #: A proposal or finding by its number, and further ones after it.
 _AND = r"(?:\s*(?:,|and|or|&|vs\.?|versus|against)\s*(?:prop(?:osal)?s?\s*)?#?[1-9])*"
 _PLACES = {"first": 1, "top": 1, "best": 1, "your": 1, "ur": 1, "second": 2, "third": 3}
@@ -56,10 +56,14 @@ _ORDINALS = {
     "finding": re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b", re.IGNORECASE),
 }
 _CHIPS = rf"(?:chips|[gt]pus|{'|'.join(load_chips())})"
-#: A whole number without a unit.
-_ALONE = re.compile(
-    rf"(?<![\w.,$])(?<!finding )(?<!proposal )(\d{{1,6}})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b|{_CHIPS}))"
+#: A number of chips, or of hosts.
+_COUNT = re.compile(
+    rf"\b(\d{{1,5}})\s*(?:x\s*)?(?:(?:more|idle|free|spare|such|other) )?"
+    rf"(?:{_CHIPS}s?|(?P<host>hosts?|nodes?|box(?:es)?|dgx\w*))\b",
+    re.IGNORECASE,
 )
+#: A whole number without a unit.
+_ALONE = re.compile(rf"(?<![\w.,$])(?<!finding )(\d{{1,6}})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b|{_CHIPS}))")
 #: Characters of a text that a number alone may be the question of.
 SHORT = 60
 #: What a training run takes: tokens, and money for a chip and hour.
@@ -75,6 +79,9 @@ _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 KINDS = 40
 #: Computations of a configuration.
 OF_SETTINGS = ("price", "fits", "why_not", "around")
+#: Share of a finding's title that a text must hold to be about it.
+TITLED = 0.3
+K = TypeVar("K", int, str)
 _BY_KEY = {item.key: item for item in TABLE}
 _WORD = re.compile(r"[a-z0-9](?:[a-z0-9_.-]|\+(?=[a-z]))*")
 
@@ -90,7 +97,7 @@ class Match:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, each once."""
-    return list(dict.fromkeys(_WORD.findall(text[:SEARCHED].lower())))
+    return list(dict.fromkeys(word.rstrip("-._") for word in _WORD.findall(text[:SEARCHED].lower())))
 
 
 def telling(words: Sequence[str]) -> list[str]:
@@ -131,8 +138,10 @@ def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Mat
         given, named = _filled(of, words, bench, text)
         if of.key == "other_chip":
             now = bench.config.hardware.chips
-            counts = [int(each) for each in re.findall(rf"\b(\d{{1,5}})\s*(?:x\s*)?{_CHIPS}s?\b", text, re.IGNORECASE)]
-            there: dict[str, Any] = {"chips": counts[:1]} if counts and counts[0] != now else {}
+            per_host = load_chips()[given.get("chip") or bench.config.hardware.chip].chips_per_host
+            found_counts = sorted(_COUNT.finditer(text), key=lambda count: bool(count["host"]))
+            counts = [int(count[1]) * (per_host if count["host"] else 1) for count in found_counts]
+            there: dict[str, Any] = {"chips": counts[:1]} if counts and (counts[0] != now or given) else {}
             named += 2.0 * bool(there) * (not named)
             there |= {"mesh": asked[0][0].sizes, "changes": dict(asked[0][0].changes)} if asked and named else {}
             given |= {key: value for key, value in there.items() if value}
@@ -157,12 +166,16 @@ def _configurations(
         if (settings or base is not earlier) and (found := _of_settings(bench, settings, base)) and not found.problem:
             earlier, last = found.arguments, settings or last
     named = [settings for part in _parts(text, bench) if (settings := parse(part, config))]
-    if not named and last and len(text) <= SHORT and (number := _ALONE.search(text)):
-        named = [last.with_last(int(number[1]))]
-    bases = [base for base in (_proposed(bench, text), earlier, {}) if base is not None]
+    proposed = _proposed(bench, text)
+    plain = _ORDINALS["proposal"].sub("", INSTEAD.sub("", text))
+    if not named and last and len(text) <= SHORT and (numbers := _ALONE.findall(plain)):
+        named = [last.with_last(int(numbers[-1]))]
+    elif not named and last and proposed is not None:
+        named = [last]
+    bases = [base for base in (proposed, earlier, {}) if base is not None]
     found = [(each, _of_settings(bench, each, base)) for each in named for base in bases]
-    kept = [(each, match) for place, (each, match) in enumerate(found) if match and match not in [m for _, m in found[:place]]]
-    return kept, earlier
+    made = [match for _, match in found]
+    return [(of, match) for place, (of, match) in enumerate(found) if match and match not in made[:place]], earlier
 
 
 def _proposed(bench: Workbench, text: str) -> dict[str, Any] | None:
@@ -229,7 +242,7 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     """The arguments of a computation that the words name, and what naming them adds to its score."""
     for kind in _ORDINALS:
         if kind in of.arguments.model_fields and of.about == kind:
-            numbers = _numbers(kind, text)
+            numbers = _numbers(kind, text) or _about(bench, kind, words)
             others = {"other": numbers[1]} if of.key == "compare" and len(numbers) > 1 else {}
             return {kind: numbers[0] if numbers else 1, **others}, float(bool(numbers)) + bool(others)
     if of.key in OF_SETTINGS and (proposed := _proposed(bench, text)):
@@ -238,6 +251,7 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
         amounts = {key: amount for key, pattern in _AMOUNTS.items() if (amount := _amount(pattern, text))}
         return amounts, 2.0 * bool(amounts)
     mesh, now, said = bench.config.mesh, bench.config.hardware, text.lower()
+    figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
     ops = [op.name for op in bench.diagnosis.ops if len(op.name) > 3 and op.name.lower() in said]
     # `dynamic-update-slice.33` is a dynamic-update-slice.
     kinds = {op.name: re.sub(r"[.\d]+$", "", op.name).lower() for op in bench.diagnosis.ops[:KINDS]}
@@ -245,19 +259,41 @@ def _filled(of: Computation, words: Sequence[str], bench: Workbench, text: str) 
     ops = ops or [name for name, kind in spoken.items() if "_" in kind]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in bench.diagnosis.collectives)}
     said_chips = [chip for word in words if (chip := word.removesuffix("s")) in load_chips()]
-    figures = {key: kpi_name(key) for key in bench.diagnosis.kpis}
+    plain = [word.rstrip("0123456789=-") for word in words]
     named: dict[str, tuple[str, float, list[str]]] = {
-        "axis": ("axis", 1.0, [found for word in words if (found := axis_of(mesh, word) or word) in axes]),
+        "axis": ("axis", 1.0, [found for word in plain if (found := axis_of(mesh, word) or word) in axes]),
         "other_chip": ("chip", 2.0, [chip for chip in said_chips if chip != now.chip]),
         "op": ("op", 3.0, sorted(ops, key=len, reverse=True)),
         "ops": ("words", 2.0, list(spoken.values())),
         "vary": ("key", 1.0, [SETTING_WORDS[word] for word in words if word in SETTING_WORDS]),
-        "figure": ("number", 0.5, [key for key, name in figures.items() if name.lower() in " ".join(words)]),
+        "figure": ("number", 0.5, _closest(words, figures)),
     }
     field, points, values = named.get(of.key, ("", 0.0, []))
     if of.key == "op" and not values:  # of no op in particular
-        return {}, -1.0
+        parts = {
+            op.name: set(re.split(r"[\W_]+", op.name.lower())) & set(telling(words))
+            for op in bench.diagnosis.ops[:KINDS]
+        }
+        likely = max(parts, key=lambda name: len(parts[name]), default="")
+        return ({"op": likely}, -1.0) if likely and parts[likely] else ({}, -1.0)
     return ({field: values[0]}, points) if values else ({}, 0.0)
+
+
+def _about(bench: Workbench, kind: str, words: Sequence[str]) -> list[int]:
+    """Return the number of the finding that the words are about; none where they are about none, or of proposals."""
+    listed = bench.diagnosis.findings if kind == "finding" else ()
+    titles = {
+        n: f"{each.title} {each.rule.replace('_', ' ')} {each.mesh_axis or ''}" for n, each in enumerate(listed, 1)
+    }
+    return _closest(words, titles, TITLED)[:1]
+
+
+def _closest(words: Sequence[str], named: Mapping[K, str], least: float = 0.5) -> list[K]:
+    """Return the keys of names of which the words hold at least a share, those that they hold most of first."""
+    shares = {
+        key: score(telling(words_of(name)), (" ".join(words), 1.0)) / len(words_of(name)) for key, name in named.items()
+    }
+    return sorted((key for key, share in shares.items() if share >= least), key=lambda key: -shares[key])
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> float:

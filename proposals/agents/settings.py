@@ -43,7 +43,7 @@ SETTING_WORDS = {
 #: Values that frameworks and people write otherwise.
 VALUE_WORDS = {
     "bfloat16": "bf16", "selective": "minimal", "float16": "fp16", "minimal_with_context": "none",
-    "minimal_flash": "none", **dict.fromkeys(("off", "no", "without", "w/o", "disable", "drop"), "none"),
+    "minimal_flash": "none", **dict.fromkeys(("off", "no", "without", "w/o", "disable", "drop", "dropping"), "none"),
 }  # fmt: skip
 _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 #: Values that are of one key alone, and no other word.
@@ -57,6 +57,8 @@ _SPOKEN = frozenset(("model", "data", "expert", "sequence", "context", "pipeline
 _APART = 2
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
+#: What is named to be left.
+INSTEAD = re.compile(r"\b(?:instead of|than|not)\b[^,;.?]*", re.IGNORECASE)
 #: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
 #: scanned layer.
 _PHRASES = (
@@ -68,7 +70,7 @@ _PHRASES = (
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"[^\s=:,]+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
     (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
-    (re.compile(r"\b(?:instead of|than)\b[^,;.?]*|\bon top of (?:proposal #?\d|it|that|this)\b", re.IGNORECASE), ""),
+    (INSTEAD, ""),
 )
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
@@ -131,6 +133,14 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
             changes["seq_len"] = size  # no axis has this size
         elif axis and size:
             (dcn if scope == "dcn" else ici)[axis] = size
+        elif (
+            axis
+            and rest
+            and VALUE_WORDS.get(rest[-1].lower()) == "none"
+            and (name not in _SPOKEN or "".join(tokens[:1]).startswith(("axis", "parallel")))
+        ):
+            ici[axis] = 1
+            rest.pop()
         elif word == "per_device_batch_size" and tokens and (each := whole_number(tokens[0], digits=9)):
             changes["global_batch"], place = each * config.hardware.chips, 0
         elif key and place is not None:

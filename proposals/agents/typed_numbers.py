@@ -26,7 +26,8 @@ _SPELLED = (
     rf"(?i:\b(?:{'|'.join(_FROM_FOUR)}|fifth|eighth|ninth|twelfth|\w+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ie)"
     r"|hundred|(?:thous|mill|bill|trill)(?:and|ion)|dozen|quarter|thirds|quadruple|quintuple|triple)(?:th|fold|d)?s?\b"
     r"|\bthird (?=of|more|less|faster|slower)|(?-i:\bzero\b(?! ?[-1-3]))"
-    r"|\b(?:(?:two|three|one point|point)[ -]){1,6}(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|\w+bytes?)\b)"
+    r"|\b(?:(?:two|three|one point|point)[ -]){1,6}"
+    r"(?:percent|m?s|(?:milli)?seconds?|minutes?|hours?|days?|[GT]B|\w+bytes?)\b)"
 )
 #: A number with the letters, points and hyphens that belong to the same word; or a figure that is no digit to Python,
 #: such as ½, unless it is the exponent of a letter; or a number in words.

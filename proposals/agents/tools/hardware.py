@@ -192,7 +192,7 @@ def _row(best: SearchedMesh, config: ExperimentConfig, chip: Chip) -> Result:
     chips, ratio = there.hardware.chips, there.hardware.chips / config.hardware.chips
     each = {key: speed[key] for key in known if speed.get(key)}  # per token and chip
     capacity, total = (held or {}).get("capacity"), (held or {}).get("total")
-    now, then = vars(config.training), vars(there.training)
+    now, then, precision = vars(config.training), vars(there.training), there.training.precision
     return Result(
         chip=chip.name, title=chip.title, chips=chips, mesh=there.mesh.text(), mfu=made.mfu,
         topology="×".join(map(str, there.hardware.topology)), fits=bool(made.fits), memory_bytes=total,
@@ -202,5 +202,6 @@ def _row(best: SearchedMesh, config: ExperimentConfig, chip: Chip) -> Result:
         speedup_per_chip=Result(each) if each else None,
         headroom_bytes=capacity - total if capacity is not None and total is not None else None,
         violations=[broken_rule(item.rule, item.message) for item in made.violations],
+        doubt="" if (runs := chip.runs_as(precision)) == precision else f"{chip.title} runs {precision} as {runs}.",
         _about=about("predicted", f"{chips} × {chip.name}"),
     )  # fmt: skip

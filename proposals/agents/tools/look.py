@@ -127,6 +127,7 @@ def _kpis(bench: Workbench, asked: Look) -> Result:
         named, basis=diagnosis.basis, step_time_s=step, step_time_min_s=profile.step_time_min_s,
         step_time_max_s=profile.step_time_max_s, step_time_deviation_s=profile.step_time_stdev_s,
         shares={name: value for name, value in diagnosis.kpis.items() if name != "step_time_s"},
+        mxu_utilization=profile.kpis.get("mxu_utilization"),
         mfu_convention=diagnosis.mfu_convention, not_measured=diagnosis.not_measured,
         tokens_per_s_per_chip=tokens / step / bench.config.hardware.chips if tokens and step else None,
     )  # fmt: skip
@@ -292,7 +293,9 @@ def _memory(bench: Workbench, asked: Look) -> Result:
         sharding={
             **{name: getattr(training, name) for name in ("weight_sharding", "remat", "optimizer", "grad_accum")},
             "data_shards": config.mesh.size("replica", "data", "fsdp"),
-            "weight_shards": config.mesh.size("model", "pipeline", "expert"),
+            "weight_shards": config.mesh.size(
+                "model", "pipeline", "expert", *["data", "fsdp"] * (training.weight_sharding == "fsdp")
+            ),
         },
         compile_check=sentence(bench.compiled) if bench.compiled else NOT_COMPILED,
         at_peak=kinds, at_peak_by_module=modules, peak_set_by=hbm.statement(memory),

@@ -153,9 +153,19 @@ def row(item: ProposalPlan, bench: Workbench, number: int | None, parts: bool = 
         terms_s=dict(then) if parts else {},
         change_s={k: v for k, v in changed.items() if abs(v) > 1e-3 * step} if parts else {},
         violations=tuple(broken_rule(each.rule, each.reason) for each in item.violations),
-        doubts=item.lowers[:DOUBTS],
+        doubts=(*_layout(bench.config, item), *item.lowers[:DOUBTS]),
         **more,
     )  # fmt: skip
+
+
+def _layout(config: ExperimentConfig, item: MeshAndChanges) -> Iterator[str]:
+    """Yield that the axes stand in another order than in the run, which lays them out otherwise on the links."""
+    then, now = (
+        [axis for axis, size in dict(each).items() if size > 1] for each in (item.mesh["ici"], config.mesh.ici)
+    )
+    shared = [axis for axis in now if axis in then]
+    if shared != [axis for axis in then if axis in shared]:
+        yield f"Axes are not in the run's order, {', '.join(shared)}: another layout on the links."
 
 
 def current(bench: Workbench) -> Result:
