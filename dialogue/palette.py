@@ -14,7 +14,8 @@ from django.urls import reverse
 from accounts.models import Membership, Role
 from agent.tools import ToolError
 from dialogue.computations import OF_PROPOSALS, OF_RUN, Computation, arguments, registry
-from dialogue.computations.matching import SEARCHED, matches, score, telling, words_of
+from dialogue.computations.matching import matches
+from dialogue.computations.words import SEARCHED, score, telling, words_of
 from dialogue.content import question_url
 from dialogue.links import link_of
 from experiments.models import Experiment

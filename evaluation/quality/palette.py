@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,16 @@ from dialogue.computations.matching import Match, matches
 from evaluation.quality.evaluate import bench
 from perfmodel.config import ExperimentConfig
 from proposals.agents.settings import axis_of
+from proposals.agents.workbench import Workbench
 
 RUNS = Path("evaluation/questions/runs.json")
+
+
+@cache
+def bench_of(run: str) -> Workbench:
+    """Return a run of evaluation/questions."""
+    of = json.loads(RUNS.read_text("utf-8"))[run]
+    return bench(of["config"], tuple(of.get("profiles", ())))
 
 
 def ranks(questions: list[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
@@ -29,7 +38,7 @@ def ranks(questions: list[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
         profiles = tuple(run.get("profiles", ()))
         if not question["wanted"] or not all(Path(file).exists() for file in profiles):
             continue
-        of = bench(run["config"], profiles)
+        of = bench_of(question["run"])
         found = matches(of, question["text"], question.get("before", ()))
         wanted = [n for n, match in enumerate(found, start=1) if match.computation.key in question["wanted"]]
         right = [n for n in wanted if _has(found[n - 1], question, of.config)]

@@ -34,7 +34,7 @@ SETTING_WORDS = {
     "seqlen": "seq_len", "seq_length": "seq_len", "sequence_length": "seq_len", "max_target_length": "seq_len",
     "context_length": "seq_len", "remat": "remat", "remat_policy": "remat", "recompute": "remat",
     "recompute_granularity": "remat", "micro_batch": "micro_batch", "mbs": "micro_batch",
-    "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "ga": "grad_accum",
+    "micro_batch_size": "micro_batch", "grad_accum": "grad_accum", "ga": "grad_accum", "accum": "grad_accum",
     "gradient_accumulation_steps": "grad_accum",
     "micro_batches": "grad_accum", "microbatches": "grad_accum", "ubatches": "grad_accum", "vpp": "virtual_stages",
     "virtual_stages": "virtual_stages", "precision": "precision", "dtype": "precision",
@@ -49,7 +49,7 @@ _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS,
 #: Values that are of one key alone, and no other word.
 _ALONE = {
     **dict.fromkeys(PRECISIONS, "precision"), **dict.fromkeys(OPTIMIZERS, "optimizer"),
-    "zero1": "weight_sharding", "minimal": "remat",
+    "zero1": "weight_sharding", "minimal": "remat", "offload": "remat",
 }  # fmt: skip
 #: Axes that are also words of a sentence: their size follows at once.
 _SPOKEN = frozenset(("model", "data", "expert", "sequence", "context", "pipeline", "tensor", "replica"))
@@ -132,7 +132,7 @@ def parse(text: str, config: ExperimentConfig) -> Settings:
         if name == "seq" and size and config.hardware.chips_per_slice % size:
             changes["seq_len"] = size  # no axis has this size
         elif axis and size:
-            (dcn if scope == "dcn" else ici)[axis] = size
+            (dcn if scope == "dcn" else ici).setdefault(axis, size)
         elif (
             axis
             and rest

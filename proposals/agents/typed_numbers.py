@@ -43,13 +43,13 @@ _POWERS = {"": (1,), "k": (1000, 1024), "m": (10**6,), "b": (10**9,), "t": (10**
 #: What makes a quantity of a number that it follows, and how others write the same.
 _UNIT = re.compile(
     r"\s*(%|(?<!\s)×|(?<!\s)x\b|times\b|percent\b|fold\b|[µnm]?s\b|sec(?:onds?)?\b|min(?:utes?)?\b|h(?:ours?)?\b|days?\b"
-    r"|(?:[GMKTP]i?B|B|G)\b(?!\s*(?:tok|param))|[GMKTP]FLOP|FLOPS?/s|(?:in|of) a hundred\b)",
+    r"|(?:[GMKTP]i?B|gigs?|B|G)\b(?!\s*(?:tok|param))|[GMKTP]FLOP|FLOPS?/s|(?:in|of) a hundred\b)",
     re.IGNORECASE,
 )
 _SAME_UNIT = {
     "percent": "%", "in a hundred": "%", "of a hundred": "%", "x": "×", "times": "×", "fold": "×", "sec": "s",
     "second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "day": "days",
-    "g": "gb",
+    "g": "gb", "gig": "gb", "gigs": "gb",
 }  # fmt: skip
 #: The number of a list's item or of a heading.
 _ITEM = re.compile(r"^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?(\d+)[.)](?=\s)", re.MULTILINE)

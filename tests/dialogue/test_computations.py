@@ -9,7 +9,8 @@ import pytest
 
 from agent.tools import ToolError
 from dialogue.computations import registry, run
-from dialogue.computations.matching import OF_SETTINGS, matches, nearness
+from dialogue.computations.matching import OF_SETTINGS, matches, probabilities
+from dialogue.computations.mentions import mentions_of
 from evaluation.quality.evidence import PROFILES, bench
 from experiments.without_profile import without_profile
 from perfmodel.config_file import parse_config
@@ -206,14 +207,39 @@ def test_what_the_words_name_fills_the_arguments(text: str, key: str, given: dic
 
 
 def test_what_was_learned_from_questions_is_of_these_computations() -> None:
-    shares = nearness("why is the MFU so low?")
+    text = "why is the MFU so low?"
+    shares = probabilities(text, mentions_of(of("step time alone"), text))
     assert set(shares) == set(registry()) and max(shares, key=lambda key: shares[key]) == "mfu"
 
 
 def test_a_text_may_change_what_was_asked_before() -> None:
     found = matches(of("step time alone"), "and remat full?", ["data 16 model 4, what then?"])
     first, second = (each.arguments for each in found if each.arguments.get("changes") == {"remat": "full"})
-    assert (first["mesh"], second["mesh"]) == ({"data": 8, "model": 8}, {"data": 16, "model": 4})
+    assert (first["mesh"], second["mesh"]) == ({"data": 16, "model": 4}, {"data": 8, "model": 8})
+
+
+def test_a_configuration_may_change_a_proposal_that_a_text_names() -> None:
+    which = of("step time alone")
+    for said in ("proposal 1", "your first pick", "prop #1"):
+        found = matches(which, f"{said} with batch 512?")[0]
+        own = which.proposals[0].proposal
+        mesh = {axis: size for axis, size in own.mesh["ici"].items() if size > 1}
+        assert {axis: size for axis, size in found.arguments["mesh"].items() if size > 1} == mesh
+        assert found.arguments["changes"] == {**own.changes, "global_batch": 512}
+
+
+def test_an_axis_may_be_left_out_and_hosts_are_chips() -> None:
+    which = of("step time alone")
+    assert dict(parse("no tp, remat full", which.config).ici) == {"model": 1}
+    counts = {text: mentions_of(which, text).counts for text in ("on 4 nodes", "32 idle GPUs", "64 GPUs", "2x H200")}
+    assert counts == {"on 4 nodes": [32], "32 idle GPUs": [32], "64 GPUs": [], "2x H200": [2]}
+
+
+def test_words_of_a_title_name_the_finding() -> None:
+    which = of("asap-experiment-1")
+    number = next(n for n, each in enumerate(which.diagnosis.findings, 1) if "rematerialisation" in each.title.lower())
+    named = mentions_of(which, "is the rematerialisation overhead of 19 % our fault?")
+    assert named.about == number and not named.findings
 
 
 def test_a_number_of_something_else_changes_nothing_that_was_asked_before() -> None:
