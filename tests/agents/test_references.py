@@ -224,7 +224,7 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("Core 6 waits.", "6"), ("Finding, number 7", "7"),
         ("A 4-way tensor axis.", "4"), ("CUDA 12.4", "12.4"), ("6 FLOPs", "6"),
         ("micro_batch 2", "micro_batch 2"), ("The number is\n\n48. That is low.", "48"), ("trained in mxfp4", "mxfp4"),
-        ("up to ten seconds", "ten"), ("Ten of them", "Ten"), 
+        ("up to ten seconds", "ten"), ("Ten of them", "Ten"),
         ("eleven experts", "eleven"), ("top-1 routing", "top-1"), ("DeepSeek V2", "V2"), ("a tenth of it", "tenth"),
         ("two seconds", "two seconds"), ("tenfold", "tenfold"), ("two thirds of it", "thirds"),
         ("by nineteen", "nineteen"),
