@@ -141,7 +141,7 @@ def test_texts_use_the_term(term: glossary.Term) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "return the computations that a text leads to, the best first",  # docstring
+        "return the computations that a text leads to, the most probable first",  # docstring
         "experiments/ runs and profiles: ingest/",  # code block of docs without a language
         "you are the coordinator of asap web",  # prompt
         "show all events",  # template

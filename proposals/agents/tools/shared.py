@@ -159,7 +159,7 @@ def row(item: ProposalPlan, bench: Workbench, number: int | None, parts: bool = 
 
 
 def _layout(config: ExperimentConfig, item: MeshAndChanges) -> Iterator[str]:
-    """Yield that the axes stand in another order than in the run, which lays them out otherwise on the links."""
+    """Yield that the axes are in another order than in the run, which lays them out otherwise on the links."""
     then, now = (
         [axis for axis, size in dict(each).items() if size > 1] for each in (item.mesh["ici"], config.mesh.ici)
     )
