@@ -190,11 +190,6 @@ def doublings(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, 
     return {name: value for name, value in change.items() if value}
 
 
-def doublings_moved(moved: Mapping[str, float]) -> float:
-    """Factors of two moved between axes: half the sum of their doublings, as one grows by what another loses."""
-    return sum(map(abs, moved.values())) / 2
-
-
 def product_errors(mesh: Mesh, hardware: Hardware) -> list[ConfigError]:
     """Where the sizes of the mesh do not multiply to the chips."""
     errors = []

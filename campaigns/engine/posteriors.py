@@ -73,25 +73,17 @@ def variance(c: TrialCandidates, d: VarianceComponents) -> Floats:
     return np.asarray(OFFSET**2 + c.sigma**2 * (d.common + d.parts * (c.shares**2).sum(axis=1) + d.local))
 
 
-@dataclass(frozen=True)
-class ResidualPosterior:
-    """Mean and standard deviation of log(measured / predicted) of every candidate."""
-
-    mean: Floats
-    sd: Floats
-
-
 def learn(
     c: TrialCandidates, rows: Ints, residual: Floats, d: VarianceComponents, certain: Ints | None = None
-) -> ResidualPosterior:
-    """Condition on log(measured / predicted) of the candidates `rows`; `certain` are taken as measured at their mean,
-    as of trials that still run."""
+) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation of log(measured / predicted) of every candidate, given those of `rows`;
+    `certain` are taken as measured at their mean, as of trials that still run."""
     from scipy.linalg import cho_factor, cho_solve  # 10 MB that a process needs only where it plans
 
     prior = variance(c, d)
     both = rows if certain is None else np.concatenate([rows, certain])
     if not len(both):
-        return ResidualPosterior(np.zeros(len(c)), np.sqrt(prior))
+        return np.zeros(len(c)), np.sqrt(prior)
     count = len(rows)
     within = covariance(c, both, both, d)
     across = covariance(c, np.arange(len(c)), both, d)
@@ -105,7 +97,7 @@ def learn(
         mean = across[:, :count] @ solved
     factor = cho_factor(within + np.diag(noise), lower=True)
     left = prior - np.einsum("ij,ji->i", across, cho_solve(factor, across.T))
-    return ResidualPosterior(mean, np.sqrt(np.maximum(left, 1e-10)))
+    return mean, np.sqrt(np.maximum(left, 1e-10))
 
 
 #: Chance that a legal candidate fails for want of something other than memory, before any trial.
@@ -140,12 +132,12 @@ def posterior_of(c: TrialCandidates, pool: Pool, division: VarianceComponents) -
     smooth, stalled = measured - c.log_s[rows], measured - c.log_stalled_s[rows]
     slow = (c.stall_chance[rows] > 0) & (np.abs(stalled) < np.abs(smooth))
     pending = np.array([trial.candidate for trial in pool.open[-MOST_PENDING:]], dtype=np.int64)
-    learnt = learn(c, rows, np.where(slow, stalled, smooth), division, pending)
+    mean, sd = learn(c, rows, np.where(slow, stalled, smooth), division, pending)
     failed = pool.failed[-MOST_LEARNT:]
     fits, by_memory = _fits(c, done, failed)
     return CandidatePosterior(
-        mean=c.log_s + learnt.mean,
-        sd=learnt.sd,
+        mean=c.log_s + mean,
+        sd=sd,
         stall=_stall(c, rows, slow, division),
         stall_log=c.log_stalled_s - c.log_s,
         fits=fits,

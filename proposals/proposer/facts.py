@@ -59,7 +59,7 @@ def facts(case: Case) -> dict[str, Fact | Callable[[], Fact]]:
     known: dict[str, Fact | Callable[[], Fact]] = {}
     for prefix, config in (("", case.proposed), (BEFORE, case.config)):
         for name, fact in of_config(config).items():
-            hidden = case.observed.stand_in and (name in _OF_CHIP or name.endswith("_bound"))
+            hidden = case.observed.evidence.stand_in and (name in _OF_CHIP or name.endswith("_bound"))
             known[prefix + name] = None if hidden else fact
     return known | _of_run(case)
 

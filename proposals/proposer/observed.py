@@ -15,6 +15,7 @@ from diagnosis.report import Diagnosis, OpDiagnosis
 from experiments.hlo import text as hlo
 from experiments.step_profile import MODEL, PROFILE, STEP_TIME, StepProfile
 from experiments.without_profile import without_profile
+from perfmodel.calibration import Calibration
 from perfmodel.chips import load_chips
 from perfmodel.confidence import Confidence
 from perfmodel.config import ConfigError, ExperimentConfig, micro_batches, missing_facts
@@ -63,26 +64,18 @@ class Observed:
     timed: bool
 
     @property
-    def step_s(self) -> float:
+    def calibration(self) -> Calibration:
         assert self.evidence.calibration is not None
-        return self.evidence.calibration.observation.measured_s
+        return self.evidence.calibration
 
     @property
-    def coverage(self) -> float:
-        """Return the share (0–1) of the step whose ops were listed."""
-        assert self.evidence.observation is not None
-        return self.evidence.observation.coverage
-
-    @property
-    def stand_in(self) -> bool:
-        """Return whether the profile was recorded on another kind of chip than the configuration names."""
-        return self.evidence.stand_in
+    def step_s(self) -> float:
+        return self.calibration.observation.measured_s
 
     @cached_property
     def parts_s(self) -> dict[str, float]:
         """Time by WORK and TRAFFIC, `dcn`, `unplaced` collectives, and `fixed`: host, input, idle, not attributed."""
-        calibration = self.evidence.calibration
-        assert calibration is not None
+        calibration = self.calibration
         parts = dict.fromkeys((*WORK.values(), *TRAFFIC.values(), "dcn", "unplaced"), 0.0)
         if self.basis == PROFILE:
             seen = calibration.observation

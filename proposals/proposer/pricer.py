@@ -159,7 +159,7 @@ class Pricer:
                     name: {**({"time_s": seconds} if self.observed.timed else {}), "share": seconds / step}
                     for name, seconds in times.items()
                 },
-                "listed": {"share": self.observed.coverage},
+                "listed": {"share": self.calibration.observation.coverage},
             },
             priced=priced.priced,
             constraints=asked.to_json(),
@@ -217,7 +217,7 @@ class Pricer:
     @cached_property
     def _library(self) -> Library:
         # What limits another kind of chip says nothing of how the configured one would do.
-        precedents = () if self.observed.stand_in else self.precedents
+        precedents = () if self.evidence.stand_in else self.precedents
         return Library(precedents, situation(self.config, self.diagnosis))
 
     def _searched(self, asked: Constraints) -> PricedCandidates:
@@ -250,7 +250,7 @@ class Pricer:
 
     @property
     def _model_error(self) -> ErrorRange | None:
-        return None if self.observed.stand_in else load_efficiencies().errors_of(self.config)
+        return None if self.evidence.stand_in else load_efficiencies().errors_of(self.config)
 
     @cached_property
     def _keeping(self) -> float:
@@ -277,7 +277,7 @@ class Pricer:
     @cached_property
     def effects(self) -> Effects:
         """The measured effects of flags on the chip of the run."""
-        told = () if self.observed.stand_in else self.precedents
+        told = () if self.evidence.stand_in else self.precedents
         return Effects((item.record for item in told), self.config.hardware.chip)
 
     @cached_property
@@ -313,7 +313,7 @@ class Pricer:
         bears, warns = None, None
         if index != candidates.baseline:
             warned = int(ranked.support.warned[index])
-            told = () if self.observed.stand_in else self.precedents
+            told = () if self.evidence.stand_in else self.precedents
             like = case_of_change(self.config, self.diagnosis, Candidate(mesh.to_json(), changes))
             bears, warns = closest_precedents(told, like, self.precedents[warned] if warned >= 0 else None)
         case = Case(
@@ -354,7 +354,7 @@ class Pricer:
 
     def _policy(self, key: str, becomes: str) -> list[Record]:
         """Return the records that changed this policy alone from what the run has."""
-        told = () if self.observed.stand_in else self.precedents
+        told = () if self.evidence.stand_in else self.precedents
         return policy_trials(told, key, getattr(self.config.training, key), becomes, self.config.hardware.chip)
 
     def _around(self, of: Candidate) -> tuple[list[detail.NeighbourStep], PricedCandidates]:
@@ -412,7 +412,7 @@ def notes(
         "basis": run.observed.basis,
         "doubt": doubt,
         "unrecorded": run.exchange_unrecorded,
-        "stand_in": yes(run.observed.stand_in),
+        "stand_in": yes(run.evidence.stand_in),
         "recorded_on": run.profile.device.kind or "another chip",
         "chip": config.hardware.chip,
         "headroom": memory.headroom if memory else None,

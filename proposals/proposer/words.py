@@ -239,9 +239,11 @@ def _decisions(case: Case) -> dict[str, Any]:
         "sequences": _sequences(batch, case.mesh),
         "sequences_before": _sequences(config.training.global_batch, config.mesh),
         "unpriced": ", ".join(unpriced),
-        "stand_in": yes(case.observed.stand_in),
+        "stand_in": yes(case.observed.evidence.stand_in),
         "not_known": not_known(case.missing) if case.missing else "",
-        "listed": Value("listed ops", case.observed.coverage, "share", field="plan.observed.listed.share"),
+        "listed": Value(
+            "listed ops", case.observed.calibration.observation.coverage, "share", field="plan.observed.listed.share"
+        ),
     }
 
 
