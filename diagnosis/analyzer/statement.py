@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnosis.analyzer.breakdown import costliest_axis
 from diagnosis.analyzer.facts import HOST_TRANSFER, Facts, OpFacts, total_share
-from diagnosis.analyzer.host_copies import MIGRATION, host_copies, host_link_rate
+from diagnosis.analyzer.host_copies import MIGRATION, host_copies
 from diagnosis.analyzer.ops import idle_share
 from diagnosis.analyzer.quantity import OPS, count_of, evidence, share_of
 from diagnosis.analyzer.verdict import LEAST_LEFT, Verdict
@@ -249,7 +249,7 @@ def _roofline(facts: Facts, verdict: Verdict) -> Sentence:
 
 
 def _offload(facts: Facts) -> Sentence:
-    """Waiting for tensors that travel between HBM and host memory, with the rate against the host link."""
+    """Waiting for tensors that travel between HBM and host memory; its finding has the rate against the host link."""
     ops = host_copies(facts)
     share = share_of(
         "exposed host transfers",
@@ -257,17 +257,8 @@ def _offload(facts: Facts) -> Sentence:
         "Σ exposed time of copies to and from host memory ÷ step time",
         ops,
     )
-    text = say(
-        "Host transfers limit the step: waiting for tensors to and from host memory takes {} {}", share, facts.base
-    )
-    rates = host_link_rate(facts)
-    if rates is None:
-        return text + "."
-    achieved, possible = rates
-    text += say(". The busier direction reaches {} per core", achieved)
-    if possible is None:
-        return text + "."
-    return say("{} of {} host-link bandwidth.", text, possible)
+    words = "Host transfers limit the step: waiting for tensors to and from host memory takes {} {}."
+    return say(words, share, facts.base)
 
 
 def _bubble(facts: Facts, verdict: Verdict) -> Sentence:
@@ -288,7 +279,7 @@ def _bubble(facts: Facts, verdict: Verdict) -> Sentence:
 
 
 def unexplained(facts: Facts) -> str:
-    """Cause of idle time, as far as known: input and host time do not explain it, if they were reported."""
+    """Cause of idle time, as far as known."""
     gaps = facts.profile.recorded.gaps
     if queued := gaps.get("queued", 0.0):
         row = evidence("launched in time", queued, "share", "measured", "Σ such gaps ÷ profiled time", "trace")
@@ -299,13 +290,10 @@ def unexplained(facts: Facts) -> str:
         )
     if gaps.get("unknown"):
         return "; the launches of the ops after these gaps are not in the trace"
-    known = [name for name in ("input", "host") if facts.kpis.get(name) is not None or facts.shares.get(name)]
-    if len(known) == 2:
+    unknown = [name for name in ("input", "host") if facts.kpis.get(name) is None and not facts.shares.get(name)]
+    if not unknown:
         return ", and neither input nor host time explains it"
-    if not known:
-        return "; input and host time were not measured, so the cause is unknown"
-    other = "host" if known == ["input"] else "input"
-    return f", and {known[0]} time does not explain it; {other} time was not measured"
+    return f"; {' and '.join(unknown)} time not measured, so the cause is unknown"
 
 
 def left_out(facts: Facts) -> Sentence:
@@ -328,12 +316,11 @@ def _stall(facts: Facts, name: str) -> Sentence:
     )
     if name == "host" and facts.recording.platform == "cpu":
         return say(BETWEEN_OPS, share, facts.base)
-    text = {
+    return {
         "input": say("The device waits for input {} {}.", share, facts.base),
         "host": say("The device waits for the host (dispatch, transfers, callbacks) {} {}.", share, facts.base),
         "idle": say("The device is idle {} {}{}.", share, facts.base, unexplained(facts)),
     }[name]
-    return text
 
 
 def contradictions(facts: Facts, verdict: Verdict) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def measure(trace: DeviceTrace, steps: Steps, names: Mapping[int, OpKey]) -> Cor
     busy = with_talk.union(cover(HOST_COPY))
     first, last = int(trace.starts.min()), int(trace.ends.max())
     profiled = window(trace, steps)
-    gaps = _gaps(trace, busy, profiled)
+    gaps = _gaps(trace, busy, profiled, len(steps))
     with_input = busy.union(gaps["input"])
     with_launch = with_input.union(gaps["launch"])
 
@@ -157,7 +157,7 @@ def _flights(trace: DeviceTrace, mask: NDArray[np.bool_]) -> InFlight:
     return InFlight(trace.kind[mask], trace.starts[mask], trace.ends[mask])
 
 
-def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dict[str, IntervalUnion]:
+def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion, steps: int) -> dict[str, IntervalUnion]:
     """Idle time by cause; a moment belongs to the first cause that covers it."""
     if not len(busy.starts):
         return {"input": busy, "launch": busy}
@@ -169,7 +169,7 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     launched = trace.launched[following]
     known = launched != UNKNOWN
     inside = np.minimum(gap_ends, window.ends[-1]) - np.maximum(gap_starts, window.starts[0])
-    once = not _comes_back(np.maximum(inside, 0), trace.kind[following], window)
+    once = steps < SEVERAL and not _comes_back(np.maximum(inside, 0), trace.kind[following])
     # A call that has not returned is still launching.
     late = known & (np.maximum(launched, trace.issued[following]) > gap_starts)
     until_launch = np.minimum(launched, gap_ends)
@@ -196,14 +196,16 @@ def _gaps(trace: DeviceTrace, busy: IntervalUnion, window: IntervalUnion) -> dic
     return gaps
 
 
-def _comes_back(lengths: Ps, following: Ps, window: IntervalUnion) -> bool:
-    """Return False if a few gaps, each before an op of another kind, hold half of the idle time of a recording of few
-    steps.  following: kind of the op after each gap."""
+def _comes_back(lengths: Ps, following: Ps) -> bool:
+    """Return False if a few gaps, each before an op of another kind, hold half of the idle time.
+
+    following: kind of the op after each gap.
+    """
     longest = np.argsort(-lengths)
     total = np.cumsum(lengths[longest])
     hold_half = following[longest[: int(np.searchsorted(2 * total, total[-1])) + 1]]
     few = len(hold_half) < FEW_GAPS and np.count_nonzero(lengths > 0) >= MANY_GAPS * len(hold_half)
-    return len(window.starts) >= SEVERAL or not few or len(np.unique(hold_half)) < len(hold_half)
+    return not few or len(np.unique(hold_half)) < len(hold_half)
 
 
 def _intersection(one: IntervalUnion, two: IntervalUnion) -> IntervalUnion:

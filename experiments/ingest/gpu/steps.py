@@ -34,7 +34,7 @@ QUEUE_PS = 1_000_000_000
 #: Idle time at the edge of the first step from which its start is unknown, as a share of the step; work before it that
 #: is none yet, as a share of all.
 EDGE = 0.01
-#: Part of the first step by which the device catches up with its host, if earlier work drains in it.
+#: Part of the first step, and more than is left, by which the device catches up with its host, if earlier work drains.
 DRAINED = 0.1
 
 
@@ -141,7 +141,7 @@ def _is_clipped(trace: DeviceTrace, start: int, end: int, lags: tuple[int, int])
     left = left_over(trace)
     if not left.any() or int(trace.ends[left].max()) < start:
         return False
-    if lags[0] - lags[1] > DRAINED * (end - start):
+    if lags[0] - lags[1] > max(DRAINED * (end - start), lags[1]):
         return True
     return bool(trace.starts[~left & (trace.starts >= start)].min(initial=end) > start + EDGE * (end - start))
 
