@@ -54,9 +54,10 @@ def test_the_form_begins_a_campaign_and_leads_to_its_pool(people, ready):
 
 def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):
     address = f"/experiments/{ready.experiment.pk}/campaigns/"
-    answer = people.client("engineer").post(address, {"backend": "recorded", "most_trials": 4, "parallel": 1})
+    form = {"backend": "modelled", "most_trials": 4, "parallel": 1, "most_dollars": 5}
+    answer = people.client("engineer").post(address, form)
     assert answer.status_code == 400
-    assert "needs its file" in answer.content.decode()
+    assert "needs the price of a chip per hour" in answer.content.decode()
 
 
 def test_an_impossible_measured_step_time_is_refused_as_on_the_command_line(people, ready):
