@@ -293,7 +293,7 @@ def unexplained(facts: Facts) -> str:
     unknown = [name for name in ("input", "host") if facts.kpis.get(name) is None and not facts.shares.get(name)]
     if not unknown:
         return ", and neither input nor host time explains it"
-    return f"; {' and '.join(unknown)} time not measured, so the cause is unknown"
+    return f"; {' and '.join(unknown)} time was not measured, so the cause is unknown"
 
 
 def left_out(facts: Facts) -> Sentence:
