@@ -80,12 +80,8 @@ class ForwardFlops:
         return self.attention_projections + self.dense_mlp + self.experts + self.head
 
     @property
-    def layers(self) -> float:
-        return self.attention_projections + self.attention_scores + self.dense_mlp + self.experts
-
-    @property
     def total(self) -> float:
-        return self.layers + self.head
+        return self.matmul + self.attention_scores
 
 
 def moe_layers(shape: ModelShape) -> int:

@@ -565,25 +565,24 @@ def calibrate(
         foreign_s = seen_s * foreign_share(seen_s, modelled_s, float(np.clip(spread, *MODEL_ERROR)))
     bars, unplaced = by_group(filled.mesh, observation, base)
     equations = equations_of(filled.mesh, observation, base, unit_s, foreign_s)
-    learnt = confidence or shipped()
-
-    def believing(shape_assumed: bool) -> Calibration:
-        return Calibration(
-            baseline=filled,
-            observation=observation,
-            assumed=assumed,
-            posterior=solve(informed_by(table, shape_assumed, informed), terms, equations),
-            group_s=bars,
-            unplaced_s=unplaced,
-            unit_s=unit_s,
-            foreign_s=foreign_s,
-            confidence=learnt.where_assumed() if shape_assumed else learnt,
-            stand_in=stand_in,
-        )
-
-    calibration = believing("model" in assumed)
+    learnt, is_assumed = confidence or shipped(), "model" in assumed
+    calibration = Calibration(
+        baseline=filled,
+        observation=observation,
+        assumed=assumed,
+        posterior=solve(informed_by(table, is_assumed, informed), terms, equations),
+        group_s=bars,
+        unplaced_s=unplaced,
+        unit_s=unit_s,
+        foreign_s=foreign_s,
+        confidence=learnt.where_assumed() if is_assumed else learnt,
+        stand_in=stand_in,
+    )
+    if is_assumed or calibration.disagreement is None:
+        return calibration
     # Facts that the profile contradicts are believed no further than assumed ones.
-    return calibration if calibration.disagreement is None else believing(True)
+    posterior = solve(informed_by(table, True, informed), terms, equations)
+    return replace(calibration, posterior=posterior, confidence=learnt.where_assumed())
 
 
 def _total(parts: Mapping[str, Floats]) -> Floats:

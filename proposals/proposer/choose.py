@@ -157,7 +157,8 @@ def _kind(ranked: Ranked, row: int, lead: int, scaled: bool) -> str:
 def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
     """Return the candidates that are as simple as they may be and that no other dominates, best first."""
     order = _order(c, ranked)
-    order = order[offered(c)[order] & _differs(ranked)[order]]
+    # What is not expected to take another time at all is no change: an axis renamed from data to FSDP may not.
+    order = order[offered(c)[order] & (np.abs(ranked.gain[order]) >= NO_DIFFERENCE)]
     batches = c.tokens_ratio[order]
     best = [order[batches == batch][:SIMPLIFIED] for batch in np.unique(batches)]
     dominated = _dominated(c, ranked)
@@ -251,9 +252,3 @@ def _dominated(c: Candidates, ranked: Ranked) -> Bools:
 def _order(c: Candidates, ranked: Ranked) -> Ints:
     order = np.argsort(-ranked.utility, kind="stable")
     return order[order != c.baseline]
-
-
-def _differs(ranked: Ranked) -> Bools:
-    """Return True where a candidate is expected to take another time at all: an axis renamed from data to FSDP may
-    not."""
-    return np.asarray(np.abs(ranked.gain) >= NO_DIFFERENCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from math import exp, log
 
@@ -103,17 +103,7 @@ def disputed(config: ExperimentConfig, mesh: Mesh, change: Change, evidence: Evi
     }
 
 
-@dataclass(frozen=True)
-class NeighbourStep:
-    """A neighbour of a configuration, in words."""
-
-    varies: str
-    words: str
-    mesh: Mesh
-    change: Change
-
-
-def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator[NeighbourStep]:
+def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator[Neighbour]:
     """Each axis doubled while a partner is halved, the batch halved and doubled, and the next remat policies."""
     for place in ("ici", "dcn"):
         sizes = dict(getattr(mesh, place))
@@ -124,20 +114,20 @@ def steps_from(config: ExperimentConfig, mesh: Mesh, change: Change) -> Iterator
                 across = " over DCN" if place == "dcn" else ""
                 pairs = tuple(moved.items())
                 stepped = replace(mesh, ici=pairs) if place == "ici" else replace(mesh, dcn=pairs)
-                yield NeighbourStep("mesh", words + across, stepped, change)
+                yield Neighbour("mesh", words + across, stepped.to_json(), change)
     training = config.training
     batch = change.get("global_batch", training.global_batch)
     for new in (batch // 2 if batch % 2 == 0 else 0, batch * 2) if batch else ():
         if new:
-            yield NeighbourStep(
-                "batch", f"global batch {batch} → {new}", mesh, own_change(config, change, "global_batch", new)
-            )
+            changes = own_change(config, change, "global_batch", new)
+            yield Neighbour("batch", f"global batch {batch} → {new}", mesh.to_json(), changes)
     if missing_facts(config):
         return  # what a policy would do cannot be priced
     policy = change.get("remat", training.remat)
     at = LADDER.index(policy)
     for name in (*LADDER[max(0, at - 1) : at], *LADDER[at + 1 : at + 2]):
-        yield NeighbourStep("remat", f"remat policy {policy} → {name}", mesh, own_change(config, change, "remat", name))
+        changes = own_change(config, change, "remat", name)
+        yield Neighbour("remat", f"remat policy {policy} → {name}", mesh.to_json(), changes)
 
 
 def own_change(config: ExperimentConfig, change: Change, key: str, value: object) -> Change:
@@ -146,30 +136,20 @@ def own_change(config: ExperimentConfig, change: Change, key: str, value: object
     return rest if getattr(config.training, key) == value else {**rest, key: value}
 
 
-def neighbours(
-    steps: Sequence[NeighbourStep], priced: PricedCandidates, rules: Sequence[Rule], first: int, of: int
-) -> tuple[Neighbour, ...]:
-    """The steps as priced: candidate `first` + n is step n, candidate `of` is the proposal they start from."""
-    rows = []
+def neighbours(steps: Sequence[Neighbour], priced: PricedCandidates, rules: Sequence[Rule]) -> Iterator[Neighbour]:
+    """Yield the steps as priced: candidate 1 is the proposal they start from, candidate 2 + n is step n."""
     candidates, gain = priced.candidates, gains(priced.prices)
-    for number, step in enumerate(steps):
-        index = first + number
+    for index, step in enumerate(steps, start=2):
         predicted = priced.predicted(index)
         broken = next((rule for rule in rules if rule.broken[index]), None)
-        time = predicted.step_time_s
-        used = predicted.hbm_per_chip_bytes
-        rows.append(
-            Neighbour(
-                varies=step.varies,
-                step=step.words,
-                mesh=candidates.mesh(index).to_json(),
-                changes=dict(step.change),
-                step_time_s=time and replace(time, lower=None, upper=None),
-                speedup=predicted.speedup,
-                relative=float(np.exp(gain[index] - gain[of])),
-                memory_bytes=used.total if used else None,
-                rule=broken.name if broken else "",
-                reason=reason(candidates, index, broken) if broken else "",
-            )
+        time, used = predicted.step_time_s, predicted.hbm_per_chip_bytes
+        yield replace(
+            step,
+            mesh=candidates.mesh(index).to_json(),
+            step_time_s=time and replace(time, lower=None, upper=None),
+            speedup=predicted.speedup,
+            relative=float(np.exp(gain[index] - gain[1])),
+            memory_bytes=used.total if used else None,
+            rule=broken.name if broken else "",
+            reason=reason(candidates, index, broken) if broken else "",
         )
-    return tuple(rows)

@@ -28,6 +28,7 @@ from perfmodel.config import (
     ConfigError,
     ExperimentConfig,
     Mesh,
+    MeshSizes,
     check_products,
     framework_of,
     mesh_text,
@@ -35,7 +36,7 @@ from perfmodel.config import (
     wide_sizes,
 )
 from perfmodel.config_file import read_mesh
-from perfmodel.efficiency import ErrorRange, load_efficiencies
+from perfmodel.efficiency import load_efficiencies
 from perfmodel.execution import profile_named
 from perfmodel.prediction import precision_doubts
 from perfmodel.prediction import predict as predict_alone
@@ -146,6 +147,8 @@ class Pricer:
             plan = self._proposal(priced, choice, number, baseline, keeping, broken)
             steps, around = self._around(Candidate(plan.mesh, plan.changes))
             proposals.append(replace(plan, sensitivity=self._sensitivity(steps, around, asked)))
+        # Errors measured on the chip that is named say nothing of a profile from another one.
+        known = None if self.evidence.stand_in else load_efficiencies().errors_of(self.config)
         step = self.observed.step_s
         times = {**self.observed.parts_s, "exposed": exposed_s(prices, candidates)}
         return Plan(
@@ -165,8 +168,7 @@ class Pricer:
             constraints=asked.to_json(),
             notes=notes(self, asked, baseline, proposals),
             basis=self.observed.basis,
-            # Errors measured on the chip that is named say nothing of a profile from another one.
-            model_error=known.to_json() if (known := self._model_error) else None,
+            model_error=known.to_json() if known else None,
             evidence={"name": self.evidence.name, "digest": self.evidence.digest},
         )
 
@@ -247,10 +249,6 @@ class Pricer:
         space = enumerate_meshes(self.config, self.calibration.baseline)
         row = space.row_of(self.config.mesh)
         return space.take(np.array([row])) if self.exchange_unrecorded and row is not None else space
-
-    @property
-    def _model_error(self) -> ErrorRange | None:
-        return None if self.evidence.stand_in else load_efficiencies().errors_of(self.config)
 
     @cached_property
     def _keeping(self) -> float:
@@ -357,18 +355,21 @@ class Pricer:
         told = () if self.evidence.stand_in else self.precedents
         return policy_trials(told, key, getattr(self.config.training, key), becomes, self.config.hardware.chip)
 
-    def _around(self, of: Candidate) -> tuple[list[detail.NeighbourStep], PricedCandidates]:
+    def _around(self, of: Candidate) -> tuple[list[Neighbour], PricedCandidates]:
         """The neighbours of a configuration, and beside each other the current one, this one and these, priced."""
-        mesh = Mesh(tuple(of.mesh["ici"].items()), tuple(of.mesh["dcn"].items()), self.config.mesh.axis_roles)
-        changes = dict(of.changes)
-        steps = list(detail.steps_from(self.config, mesh, changes))
-        listed = [(mesh, changes), *((step.mesh, step.change) for step in steps)]
+
+        def laid(mesh: MeshSizes) -> Mesh:
+            return Mesh(tuple(mesh["ici"].items()), tuple(mesh["dcn"].items()), self.config.mesh.axis_roles)
+
+        steps = list(detail.steps_from(self.config, laid(of.mesh), dict(of.changes)))
+        every: list[MeshAndChanges] = [of, *steps]
+        listed = [(laid(each.mesh), dict(each.changes)) for each in every]
         return steps, self._priced(side_by_side(self.config, self.calibration.baseline, listed, self.evidence.memory))
 
     def _sensitivity(
-        self, steps: list[detail.NeighbourStep], around: PricedCandidates, asked: Constraints
+        self, steps: list[Neighbour], around: PricedCandidates, asked: Constraints
     ) -> tuple[Neighbour, ...]:
-        return detail.neighbours(steps, around, rules_of(around.candidates, asked), 2, 1)
+        return tuple(detail.neighbours(steps, around, rules_of(around.candidates, asked)))
 
 
 def propose(
