@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log10
 
-from perfmodel.chips import PRECISIONS
 from proposals.agents.lookup import Node
 from proposals.agents.settings import ROLE_WORDS, SETTING_WORDS
 from proposals.agents.tool_result import members_of
@@ -55,7 +54,7 @@ _SAME_UNIT = {
 _ITEM = re.compile(r"^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?(\d+)[.)](?=\s)", re.MULTILINE)
 #: Levels of intervals, and words of the field.
 _COUNTED = re.compile(
-    r"""\b(?:80|95)\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b))
+    r"""\b80\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b))
     | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -185,7 +184,7 @@ class Typed:
     def _is_name(self, word: re.Match[str]) -> bool:
         """Return True for a name with a digit that the conversation has or the field uses, and a count that it has."""
         said = word[0].casefold()
-        if said in self._names or said in PRECISIONS:
+        if said in self._names:
             return True
         if said in _FROM_FOUR and any(_FROM_FOUR.index(said) + 4 == value for value, _ in self._quantities):
             return True

@@ -191,7 +191,7 @@ TYPED = Typed(
     "text",
     [
         "Batch 128 on 2048 chips.", "Proposals 1 and 2 differ.", "1. First\n2. Second", "The 80 % interval.",
-        "`fsdp=16, tensor 4` or `data: 32` on v5e in bf16.", "{r1.step_time_s as ms} at r1",
+        "`fsdp=16, tensor 4` or `data: 32` on v5e.", "{r1.step_time_s as ms} at r1",
         "A 3-D torus.", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "From tensor 4 to tp 8.",
