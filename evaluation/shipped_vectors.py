@@ -12,12 +12,12 @@ def texts() -> list[str]:
 
 
 def passages_and_questions() -> Iterator[str]:
-    from knowledge.models import Passage, Question
+    from knowledge.models import Question
     from knowledge.passage_file import read_all
 
     for file in read_all():
         for given in file.passages:
-            yield Passage(title=given.title, text=given.text, tags=list(given.tags)).embedding_text()
+            yield given.embedding_text
             yield from (Question(text=text).embedding_text() for text in given.questions)
 
 

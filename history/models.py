@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from experiments.fields import OrderedJSONField
+from history import words
 from knowledge.embedded import Embedded, search_column
 
 
@@ -140,6 +141,4 @@ class HistoryRecord(Embedded):
         return bool(before and after and before != after)
 
     def embedding_text(self) -> str:
-        return ". ".join(
-            part for part in (self.title, self.keywords, self.change, self.effect, self.remarks[:300]) if part
-        )
+        return words.embedding_text(self.title, self.keywords, self.change, self.effect, self.remarks)

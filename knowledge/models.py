@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from formatting.numbers import whole_number
 from jobs.models import Job
+from knowledge import passage_file
 from knowledge.embedded import Embedded, search_column, stamped
 
 __all__ = ["Document", "Embedded", "EmbeddingJob", "Kind", "Passage", "Question", "State", "search_column", "stamped"]
@@ -145,9 +146,7 @@ class Passage(Embedded):
         return "" if "any" in names else ", ".join(names)
 
     def embedding_text(self) -> str:
-        """Symbols of a formula say nothing to a language model; tags are what people call the matter."""
-        tags = " ".join(self.tags).replace("_", " ")
-        return "\n".join(part for part in (self.title, self.text, tags) if part)
+        return passage_file.embedding_text(self.title, self.text, self.tags)
 
     def stamp(self) -> str:
         self.keywords = " ".join([*self.tags, *self.bottlenecks, *self.questions])

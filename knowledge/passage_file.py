@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -83,6 +83,17 @@ class ShippedPassage:
     computed: tuple[Annotated[Computed, BeforeValidator(_computed)], ...] = ()
     supports: tuple[Annotated[Support, BeforeValidator(read_support)], ...] = ()
     questions: tuple[Text, ...] = ()  # what it answers, in the words of those who ask (questions.json)
+
+    @property
+    def embedding_text(self) -> str:
+        """Return what its vector is of."""
+        return embedding_text(self.title, self.text, self.tags)
+
+
+def embedding_text(title: str, text: str, tags: Sequence[str]) -> str:
+    """Return what a passage's vector is of.  Symbols of a formula say nothing to a language model; tags are what people
+    call the matter."""
+    return "\n".join(filter(None, (title, text, " ".join(tags).replace("_", " "))))
 
 
 @dataclass(frozen=True)

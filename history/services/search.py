@@ -17,9 +17,9 @@ from django.db.models import F, Q, QuerySet
 from accounts.facets import Facet, FacetValue, count_values, facet, in_order
 from accounts.filters import Filters, NumberFilter, TextFilter, ValuesFilter
 from accounts.models import Team
+from history import words
 from history.models import HistoryRecord
 from history.record import BOTTLENECKS, CHANGES, OUTCOMES, PROVENANCES
-from history.services import words
 from knowledge.retrieval import Hit, retrieve
 
 #: A query in words has at most as many results.

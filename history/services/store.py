@@ -17,10 +17,9 @@ from accounts.models import Team, User
 from audit import trail
 from audit.models import Action
 from experiments.models import Experiment, Profile
-from history import moves, reading, seeds
+from history import moves, reading, seeds, words
 from history.models import HistoryRecord, RecordImport
 from history.record import NO_CHANGE, RECORD, Record, Side
-from history.services import words
 from knowledge.services.embedding import enqueue
 
 #: Fields of the value that have a column of the same name.

@@ -80,3 +80,8 @@ def split(name: str) -> str:
 def query_words(text: str) -> str:
     """A query in words that match `keywords`: `communication-bound` is two words, `v5p-512` stays one."""
     return re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", text)
+
+
+def embedding_text(title: str, keywords: str, change: str, effect: str, remarks: str) -> str:
+    """Return what a record's vector is of."""
+    return ". ".join(filter(None, (title, keywords, change, effect, remarks[:300])))
