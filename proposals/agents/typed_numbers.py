@@ -55,6 +55,7 @@ _ITEM = re.compile(r"^[ \t]*(?:>[ \t]*)?(?:\#+[ \t]*|\*\*)?(\d+)[.)](?=\s)", re.
 #: Levels of intervals, and words of the field.
 _COUNTED = re.compile(
     r"""\b80\s?%(?=[-*_ ]*(?:interval|range|prediction|confidence|band|level|bounds?\b))
+    | (?:(?<=interval\ of\ )|(?<=interval\ of\ \*)|(?<=range\ of\ ))80\s?%
     | \b(?:\d-?D|1F1B|\d(?:st|nd|rd|th))\b""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -163,7 +163,7 @@ Operand = Value | float
 
 
 def combined(operator: str, one: Operand, other: Operand) -> Operand:
-    """Return `one operator other`: with its unit, the less certain of both origins, and the formula; a plain number of
+    """Return `one operator other`: with its unit, origin and formula; a plain number of
     two plain numbers.  Raises UnitError where the units or the values do not allow it."""
     a, b = _number(one), _number(other)
     if operator == "/" and b == 0:
@@ -174,10 +174,12 @@ def combined(operator: str, one: Operand, other: Operand) -> Operand:
     parts = [part for part in (one, other) if isinstance(part, Value)]
     if not parts:
         return value
+    origins = {part.origin for part in parts}
+    origin: Origin = "predicted" if "predicted" in origins else origins.pop() if len(origins) == 1 else "computed"
     sign = {"+": "+", "-": MINUS, "*": "×", "/": "÷"}[operator]
     return Value(
-        value, _combined_unit(operator, one, other), max((part.origin for part in parts), key=ORIGINS.index),
-        f"{_named(one)} {sign} {_named(other)}", href=next((part.href for part in parts if part.href), ""),
+        value, _combined_unit(operator, one, other), origin, f"{_named(one)} {sign} {_named(other)}",
+        href=next((part.href for part in parts if part.href), ""),
         formula=f"{_inside(one, operator)} {sign} {_inside(other, operator)}",
     )  # fmt: skip
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agent.tools import Arguments, ToolError
 from perfmodel.confidence import claimed
@@ -38,8 +38,18 @@ WITH_TERMS = 3
 DEEPER = 10
 
 
+def _by_path(facts: object) -> object:
+    """Write `{"training": {"seq_len": 4096}}` as `{"training.seq_len": 4096}`."""
+    if not isinstance(facts, dict):
+        return facts
+    parts = ((name, value if isinstance(value, dict) else {"": value}) for name, value in facts.items())
+    return {f"{name}.{key}".rstrip("."): each for name, inside in parts for key, each in inside.items()}
+
+
 class Supposing(Arguments):
-    facts: dict[str, Any] = Field(default_factory=dict, description="Assumed here; by path, as in hold.")
+    facts: Annotated[dict[str, Any], BeforeValidator(_by_path)] = Field(
+        default_factory=dict, description="Assumed here; by path, as in hold."
+    )
 
 
 class PriceArguments(Supposing):

@@ -174,8 +174,7 @@ def current(bench: Workbench) -> Result:
     with as_tool_error():
         made = bench.plan.baseline
     held, basis = made.hbm_per_chip_bytes, bench.diagnosis.basis
-    # Of a step time alone the terms are computed.
-    origin = {PROFILE: "measured", MODEL: "predicted"}.get(basis, "computed")
+    origin = "measured" if basis == PROFILE else "predicted"
     measured = {} if basis == MODEL else {"step_time_s": "measured"}
     time = made.step_time_s.estimate if made.step_time_s else bench.diagnosis.kpis.get("step_time_s")
     return Result({
