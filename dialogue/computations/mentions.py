@@ -43,7 +43,7 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 #: A whole number without a unit.
-_ALONE = re.compile(rf"(?<![\w.,$])(?<!finding )(\d{{1,6}})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|ms|s\b|x\b|{_CHIPS}))")
+_ALONE = re.compile(rf"(?<![\w.,$])(?<!finding )(\d{{1,6}})(?![\w%]|[.,]\d|\s?(?:%|[GMT]B|gigs?|ms|s\b|x\b|{_CHIPS}))")
 #: Characters of a text that a number alone may be the question of.
 SHORT = 60
 #: What a training run takes: tokens, and money for a chip and hour.
@@ -146,6 +146,7 @@ def mentions_of(bench: Workbench, text: str, before: Sequence[str] = ()) -> Ment
     parts = {name: set(re.split(r"[\W_]+", name.lower())) for name in listed}
     shared = {name: (len(of & set(telling(words))), -len(of)) for name, of in parts.items()}
     likely = max(shared, key=lambda name: shared[name], default="")
+    wide = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in diagnosis.collectives)}
     chips = [chip for word in words if (chip := word.removesuffix("s")) in load_chips() and chip != now.chip]
     per_host = load_chips()[chips[0] if chips else now.chip].chips_per_host
@@ -154,7 +155,8 @@ def mentions_of(bench: Workbench, text: str, before: Sequence[str] = ()) -> Ment
     return Mentions(
         configurations=configurations, earlier=earlier, proposed=proposed, proposals=_numbers(_PROPOSAL, text),
         findings=_numbers(_FINDING, text), about=next(iter(_closest(words, titles, TITLED)), 0),
-        axes=[axis for word in words if (axis := axis_of(mesh, plain := word.rstrip("0123456789=-")) or plain) in axes],
+        axes=[axis for word in words if (axis := axis_of(mesh, plain := word.rstrip("0123456789=-")) or plain) in axes]
+        or wide * (len(wide) == 1),
         chips=chips, counts=counts if counts and (chips or counts[0] != now.chips) else [],
         ops=ops, likely_op=likely if likely and shared[likely][0] else "", kinds=list(kinds.values()),
         keys=[SETTING_WORDS[word] for word in words if word in SETTING_WORDS],
@@ -177,8 +179,10 @@ def _configurations(
             earlier, last = dict(found.arguments), settings or last
     named = [settings for part in _parts(text, config) if (settings := parse(part, config))]
     plain = _PROPOSAL.sub("", INSTEAD.sub("", text))
-    if not named and last and len(text) <= SHORT and (numbers := _ALONE.findall(plain)):
-        named = [last.with_last(int(numbers[-1]))]
+    rest = " ".join(named[0].rest) if named else plain
+    if last and len(text) <= SHORT and (numbers := _ALONE.findall(rest)):
+        more = last.with_last(int(numbers[-1]))
+        named = [more.over(named[0]) if named else more]
     elif not named and last and proposed:
         named = [last]
     made: dict[str, Named] = {}

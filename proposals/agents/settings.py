@@ -75,7 +75,7 @@ _PHRASES = (
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
 )
-_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+|[,;?!]")
+_TOKEN = re.compile(r"[^\s,;=:/?!·×\\\"'()]+|[,;?!]")
 
 
 @dataclass(frozen=True)
