@@ -179,8 +179,8 @@ class Typed:
             return -1
         unit = _UNIT.match(text, number.end())
         end = unit.end() if unit else number.end()
-        is_whole = end >= word.end() and text[word.start() - 1 : word.start()] != "$"
-        return end if is_whole and any((value, _unit(unit)) in self._quantities for value in _values(number)) else -1
+        is_said = any((value, _unit(number)) in self._quantities for value in _values(number))
+        return end if end >= word.end() and is_said else -1
 
     def _is_name(self, word: re.Match[str]) -> bool:
         """Return True for a name with a digit that the conversation has or the field uses, and a count that it has."""
@@ -207,10 +207,8 @@ class Typed:
     @cached_property
     def _quantities(self) -> frozenset[tuple[float, str]]:
         """Numbers of the conversation, each with its unit, empty where it has none."""
-        written = ((text, match) for text in self.words for match in _NUMBER.finditer(text))
-        return frozenset(
-            (each, _unit(_UNIT.match(text, match.end()))) for text, match in written for each in _values(match)
-        )
+        written = (match for text in self.words for match in _NUMBER.finditer(text))
+        return frozenset((each, _unit(match)) for match in written for each in _values(match))
 
     @cached_property
     def _nodes(self) -> tuple[Node, ...]:
@@ -295,7 +293,11 @@ def _blank(match: re.Match[str]) -> str:
     return " " * len(match[0])
 
 
-def _unit(found: re.Match[str] | None) -> str:
+def _unit(number: re.Match[str]) -> str:
+    """Return the unit of a number in a text; empty where it has none."""
+    if number.string[number.start() - 1 : number.start()] == "$":
+        return "$"
+    found = _UNIT.match(number.string, number.end())
     name = found[1].casefold() if found else ""
     return _SAME_UNIT.get(name, name)
 

@@ -174,7 +174,7 @@ def combined(operator: str, one: Operand, other: Operand) -> Operand:
     parts = [part for part in (one, other) if isinstance(part, Value)]
     if not parts:
         return value
-    origins = {part.origin for part in parts}
+    origins = {part.origin if isinstance(part, Value) else "stated" for part in (one, other)}
     origin: Origin = "predicted" if "predicted" in origins else origins.pop() if len(origins) == 1 else "computed"
     sign = {"+": "+", "-": MINUS, "*": "×", "/": "÷"}[operator]
     return Value(

@@ -181,7 +181,7 @@ def test_a_quotation_must_occur_in_what_it_quotes() -> None:
 
 TYPED = Typed(
     [
-        "Can we keep batch 128 and 2,048 chips with tp 8, 20 percent free, for 300B tokens?",
+        "Can we keep batch 128 and 2,048 chips with tp 8, 20 percent free, for 300B tokens at $4.20?",
         "Is it like Llama 3 8B, Llama 3.1 405B, Mixtral 8x7B, a 13B or GPT-3 175B on V100 or v5e, with all-reduce.12?",
     ],
     RESULTS,
@@ -197,7 +197,7 @@ TYPED = Typed(
         "A 3-D torus.", "`fsdp` of 16 and `tensor` 4", "fsdp 16 · tensor 4",
         "{r1.breakdown_s.compute} at 80 % confidence", "2,048 chips hold a global batch of 128.",
         "From tensor 4 to tp 8.",
-        "It may fill 20 % on 300 billion tokens.", "Two of the three halve it: eight shards.", "**1. Flags**",
+        "It may fill 20 % on 300 billion tokens.", "Two of the three halve it: eight shards.", "At $4.20 it pays.", "**1. Flags**",
         "Llama 3 8B, Llama 3.1 405B and Mixtral 8x7B", "GPT-3 175B on V100", "a 13B model", "1F1B",
         "The 2nd stage.", "ZeRO-3 and all-reduce.12", "## 1. Why", "It takes {r1.rows[0].step_time_s} in proposal 1.",
     ],
@@ -229,7 +229,7 @@ def test_digits_that_need_no_reference_pass(text: str) -> None:
         ("up to ten seconds", "ten"), ("Ten of them", "Ten"),
         ("eleven experts", "eleven"), ("top-1 routing", "top-1"), ("DeepSeek V2", "V2"), ("a tenth of it", "tenth"),
         ("two seconds", "two seconds"), ("tenfold", "tenfold"), ("two thirds of it", "thirds"),
-        ("by nineteen", "nineteen"),
+        ("by nineteen", "nineteen"), ("for $8", "8"),
     ],
 )  # fmt: skip
 def test_other_digits_are_refused(text: str, digits: str) -> None:
