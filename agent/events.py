@@ -1,4 +1,4 @@
-"""What happens in a run of an agent, step by step, as frozen values that survive a round trip through JSON.
+"""What happens in a run of an agent, step by step, as frozen values that become JSON.
 
 The order within a turn: ModelRequest, TextDelta…, then ModelResponse or Retry; after a response either
 (ToolCalled, ToolReturned)… or Complaint or Final.  Stopped says why a run ended without an accepted answer; a Final
@@ -7,11 +7,11 @@ after it carries the caller's fallback.  Text of a turn that ends in Retry or Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from agent.bounded import compact, shown
 from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, Usage, UserMessage
@@ -185,29 +185,11 @@ RunEvent = (
     ModelRequest | TextDelta | ModelResponse | ToolCalled | ToolReturned | Complaint | Retry | Stopped | Final
 )  # fmt: skip
 
-_EVENT: TypeAdapter[RunEvent] = TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")])
-
 
 def event_to_json(event: RunEvent) -> dict[str, JsonValue]:
-    """JSON with the key `kind`, for an Event row or a line of server-sent events."""
-    data: dict[str, JsonValue] = _EVENT.dump_python(event, mode="json")
+    """JSON with the key `kind`, for an Event row."""
+    data: dict[str, JsonValue] = to_jsonable_python(event)
     return data
-
-
-def event_from_json(data: object) -> RunEvent:
-    """The event that `event_to_json` wrote.  ValueError where it is none."""
-    return _EVENT.validate_python(data)
-
-
-def requested(events: Iterable[RunEvent]) -> list[tuple[ModelRequest, tuple[Message, ...]]]:
-    """Each model request of a run with all the messages that it sent."""
-    messages: tuple[Message, ...] = ()
-    requests = []
-    for event in events:
-        if isinstance(event, ModelRequest):
-            messages = messages[: event.since] + event.messages
-            requests.append((event, messages))
-    return requests
 
 
 def drive(steps: Generator[RunEvent, None, T], on_event: Callable[[RunEvent], object] = lambda event: None) -> T:

@@ -23,18 +23,19 @@ def replay(
     """The steps of one answer, or of what an agent did with a run.  `?step=` is the number of a step, or `all`."""
     page = experiment_page(request, pk, Role.ENGINEER)
     if message is not None:
-        events, steps = recorded_answers.replayed(page.experiment, message=message)
+        steps = recorded_answers.replayed(page.experiment, message=message)
         what, url = f"answer {message}", reverse("replay", args=[pk, message])
     else:
-        events, steps = recorded_answers.replayed(page.experiment, run=run, actor=agent)
+        steps = recorded_answers.replayed(page.experiment, run=run, actor=agent)
         what, url = f"{event_words.ACTORS.get(agent, agent)}, run {run}", reverse("replay-work", args=[pk, run, agent])
-    if not events:
+    if not steps:
         raise Http404("There is no such recorded step.")
     asked = request.GET.get("step", "")
-    at = min(max(whole_number(asked) or 1, 1), max(len(steps), 1))
-    rows = list(zip((event_words.describe(each, page.experiment) for each in events), steps, strict=False))
+    at = min(max(whole_number(asked) or 1, 1), len(steps))
+    is_removed = any(step.event.removed_at for step in steps)
+    rows = [] if is_removed else [(event_words.describe(step.event, page.experiment), step) for step in steps]
     context: dict[str, Any] = {
-        "thread": events[0].thread, "what": what, "replay_url": url, "rows": rows, "at": at,
+        "thread": steps[0].event.thread, "what": what, "replay_url": url, "rows": rows, "at": at,
         "everything": asked == "all", "shown": rows if asked == "all" else rows[at - 1 : at],
         "previous": at - 1 if at > 1 else None,
         "next": at + 1 if at < len(rows) else None,

@@ -26,7 +26,7 @@ def store(
         event.kind,
         actor,
         run=run,
-        data=event_data(event, thread, message, campaign),
+        data=event_data(event, thread=thread, message=message, campaign=campaign),
         duration_s=getattr(event, "duration_s", None),
         tokens=response.usage.tokens if response else None,
         cost_usd=response.cost_usd if response else None,

@@ -6,11 +6,11 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from agent.events import ModelRequest, RunEvent, TextDelta, event_from_json, event_to_json, requested
+from agent.events import RunEvent, event_to_json
 from agent.messages import (
     AssistantMessage,
     JsonValue,
@@ -57,18 +57,12 @@ def _built(cls: type) -> st.SearchStrategy[Any]:
 def test_an_event_survives_json(event: RunEvent) -> None:
     data = event_to_json(event)
     assert data["kind"] == event.kind
-    assert event_from_json(json.loads(json.dumps(data, allow_nan=False))) == event
+    assert TypeAdapter(type(event)).validate_json(json.dumps(data, allow_nan=False)) == event
 
 
 def test_every_event_has_a_kind_of_its_own() -> None:
     kinds = {get_args(get_type_hints(each)["kind"])[0] for each in get_args(RunEvent)}
     assert len(kinds) == len(get_args(RunEvent)) == 9
-
-
-@pytest.mark.parametrize("data", [{}, {"kind": "approve"}, {"kind": "text_delta", "turn": 1}, [], "final"])
-def test_what_is_no_event_is_refused(data: object) -> None:
-    with pytest.raises(ValueError, match=r"validation error"):
-        event_from_json(data)
 
 
 @given(st.text(st.characters(categories=["L", "N", "Cs", "Cc", "So"])))
@@ -102,12 +96,3 @@ def test_result_ids_go_on_where_the_conversation_stopped() -> None:
         ToolMessage("e", "x", "", ""),
     ]
     assert next_result_number(said) == 11
-
-
-def test_whole_requests_are_put_together_from_their_news() -> None:
-    a, b, c = UserMessage("a"), AssistantMessage("b"), UserMessage("c")
-    first = ModelRequest(1, 1, "openai", "m", 0, (a,))
-    second = ModelRequest(2, 1, "openai", "m", 1, (b, c))
-    third = ModelRequest(3, 1, "openai", "m", 0, (a, c))
-    told = requested([first, TextDelta(1, "b"), second, third])
-    assert [messages for _, messages in told] == [(a,), (a, b, c), (a, c)]

@@ -41,16 +41,16 @@ def _answered() -> list[Any]:
     from agent.provider.openai import OpenAIProvider
     from agent.provider.settings import Settings
     from evaluation.quality.evidence import bench
+    from experiments.event_text import PAYLOAD_KINDS
     from proposals.agents import chat
     from proposals.agents.conversation import Ask
-    from proposals.agents.recorded import STEP_KINDS
     from tests.agent.server import ScriptedServer, text
 
     replies = [text("The step takes 123.45 s."), text("The tool results say it; I claim no number here.")]
     with ScriptedServer(replies) as server:
         env = {"OPENAI_BASE_URL": server.url, "ASAP_LLM_MODEL": "scripted"}
         asked = chat.answer(bench(), Ask("How long?"), None, OpenAIProvider(Settings.from_env(env)))
-        return [event for event in asked if getattr(event, "kind", "") in STEP_KINDS]
+        return [event for event in asked if getattr(event, "kind", "") in PAYLOAD_KINDS]
 
 
 PATHS = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from agent.events import ModelRequest
 from agent.provider.openai import OpenAIProvider
 from agent.provider.settings import Settings
 from dialogue.models import Message
@@ -16,16 +16,10 @@ from dialogue.services import asking, recorded_answers
 from dialogue.services.answering import respond
 from experiments.models import Event
 from proposals.agents import chat
-from proposals.agents.recorded import run_event
 from tests.agent.server import ScriptedServer, calls, text
 from tests.dialogue.answerers import Scripted, final, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def test_a_step_of_an_earlier_version_is_read():
-    data = {"turn": 1, "attempt": 1, "provider": "openai", "model": "m", "key": "k", "since": 0, "messages": []}
-    assert run_event("model_request", {**data, "thread": 1, "message": 2}) == ModelRequest(1, 1, "openai", "m", 0, ())
 
 
 def answered(thread, user, answerer, question="Which do you recommend first?") -> Message:
@@ -43,22 +37,26 @@ def by_model(people, thread):
         yield answered(thread, people.engineer, lambda of, ask, cancel=None: chat.answer(of, ask, cancel, provider))
 
 
+def first_look(step_time_s):
+    return [replace(step, turn=0) for step in tool(1, "look", {}, {"step_time_s": step_time_s})]
+
+
 def test_only_the_newest_attempt_is_shown(people, ready, thread):
-    answer = answered(thread, people.engineer, Scripted(tool(1, "look", {}, {"step_time_s": 1.0}), final("First.")))
+    answer = answered(thread, people.engineer, Scripted(*first_look(1.0), final("First.")))
     long_ago = timezone.now() - timedelta(minutes=5)
     Message.objects.filter(pk=answer.pk).update(status="answering", worker="dead", heartbeat_at=long_ago)
-    respond(answer.pk, Scripted(tool(1, "look", {}, {"step_time_s": 2.0}), final("Second.")))
-    events, steps = recorded_answers.replayed(ready.experiment, message=answer.pk)
-    assert len(steps) == 3 and events[1].data["result"] == {"step_time_s": 2.0}
+    respond(answer.pk, Scripted(*first_look(2.0), final("Second.")))
+    steps = recorded_answers.replayed(ready.experiment, message=answer.pk)
+    assert len(steps) == 3 and steps[1].event.data["result"] == {"step_time_s": 2.0}
 
 
 def test_pages_show_the_steps_with_all_messages(people, ready, by_model):
     client, address = people.client("engineer"), f"/experiments/{ready.experiment.pk}/replay/"
     memory = client.get(f"/experiments/{ready.experiment.pk}/memory/").content.decode()
     assert f'href="{address}{by_model.pk}/"' in memory
-    _, steps = recorded_answers.replayed(ready.experiment, message=by_model.pk)
-    requests = [step for step in steps if isinstance(step.event, ModelRequest)]
-    assert len(requests[1].messages) == len(requests[0].messages) + len(requests[1].event.messages)
+    steps = recorded_answers.replayed(ready.experiment, message=by_model.pk)
+    requests = [step for step in steps if step.event.kind == "model_request"]
+    assert len(requests[1].messages) == len(requests[0].messages) + len(requests[1].event.data["messages"])
     shown = html.unescape(client.get(f"{address}{by_model.pk}/?step={requests[1].number}").content.decode())
     assert f"Step {requests[1].number} of {len(steps)}" in shown and "Previous" in shown and "Next" in shown
     for step in ("0", "999", "x", "", "all"):
