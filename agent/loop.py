@@ -37,7 +37,6 @@ from agent.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    next_result_number,
     size_chars,
 )
 from agent.provider.base import Completion, Provider, ProviderError, Request
@@ -138,7 +137,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.meter = Meter(self.limits, self.provider.price, self.clock.now())
-        self.next_result = next_result_number(self.conversation)
+        self.next_result = 1 + sum(isinstance(message, ToolMessage) for message in self.conversation)
 
     def turns(self) -> Generator[RunEvent, None, Any]:
         noticed = False

@@ -6,13 +6,11 @@ Texts are clean: no lone surrogate and no NUL, so that PostgreSQL and JSON can h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import JsonValue
-
-from formatting.numbers import whole_number
 
 __all__ = ["JsonValue"]
 
@@ -95,9 +93,3 @@ def size_chars(messages: Iterable[Message]) -> int:
         if isinstance(message, AssistantMessage):
             total += sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
     return total
-
-
-def next_result_number(messages: Sequence[Message]) -> int:
-    """The number after the highest result id (`r7`) in the conversation; 1 where there is none."""
-    ids = [message.result_id for message in messages if isinstance(message, ToolMessage)]
-    return max((whole_number(each[1:]) or 0 for each in ids if each[:1] == "r"), default=0) + 1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import getdoc
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
@@ -61,18 +61,12 @@ class Tool:
         return schema_of(self.arguments)
 
 
-def schema_of(arguments: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return the JSON schema of a tool's arguments."""
-    schema: dict[str, JsonValue] = json.loads(_schema(arguments))
-    return schema
-
-
 @cache
-def _schema(arguments: type[BaseModel]) -> str:
-    """As text, made once: every run asks for the schemas of all its tools, and may change what it is given."""
+def schema_of(arguments: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the JSON schema of a tool's arguments; made once, as every request sends those of all its tools."""
     schema = arguments.model_json_schema()
     schema.pop("description", None)
-    return json.dumps(_terse(schema))
+    return cast(dict[str, JsonValue], _terse(schema))
 
 
 #: What every request would pay for although names say the same, and what is refused in a sentence where it is broken.
@@ -133,13 +127,9 @@ def _unknown(name: str, tools: dict[str, Tool]) -> str:
 
 def _validated(used: Tool, text: str) -> BaseModel:
     try:
-        data = loads(text.strip() or "{}")
-    except ValueError as error:
-        raise ToolError(f"The arguments of {used.name} are not valid JSON ({error}). Send one JSON object.") from None
-    try:
-        return used.arguments.model_validate(data)
-    except ValidationError as error:
-        raise ToolError(f"The arguments of {used.name} do not fit: {'; '.join(complaints(error))}.") from None
+        return read(text.strip() or "{}", used.arguments)
+    except AnswerError as error:
+        raise ToolError(f"The arguments of {used.name} do not fit: {error}.") from None
 
 
 def complaints(error: ValidationError) -> list[str]:
@@ -198,9 +188,14 @@ def answer_tool(answer: type[BaseModel]) -> Tool:
 
 def parse(text: str, model: type[A]) -> A:
     """The answer in a call's arguments, or in a text around them.  AnswerError where there is none."""
+    return read(clean(text)[text.find("{") : text.rfind("}") + 1] or "null", model)
+
+
+def read(text: str, model: type[A]) -> A:
+    """The value of a schema that is written in JSON.  Raises AnswerError."""
     try:
-        return model.model_validate(loads(clean(text)[text.find("{") : text.rfind("}") + 1] or "null"))
+        return model.model_validate(loads(text))
     except ValidationError as error:
         raise AnswerError(complaints(error)) from None
     except ValueError as error:
-        raise AnswerError([f"It is not valid JSON ({error}); call the tool {ANSWER} with it."]) from None
+        raise AnswerError([f"it is not valid JSON ({error}); send one JSON object"]) from None

@@ -25,7 +25,7 @@ from campaigns.engine.acquisition import ScoredCandidate
 from campaigns.engine.requested_trials import Refused
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import ConfigError, mesh_text
-from proposals.agents.drafts import REPAIRS, Sources, look, prompt
+from proposals.agents.drafts import Sources, look, prompt
 from proposals.agents.tools.shared import Configuration
 
 AGENT = "tuner"
@@ -88,7 +88,7 @@ def bounds(usual: Limits, tokens: int) -> Limits:
         tokens=min(usual.tokens, tokens),
         time_s=min(usual.time_s, MOST_S),
         cost_usd=usual.cost_usd,
-        repairs=min(usual.repairs, REPAIRS),
+        repairs=usual.repairs,
         retries=min(usual.retries, 1),
         answer_tokens=usual.answer_tokens,
     )
@@ -103,7 +103,7 @@ def advise(
         Tool("campaign", getdoc(view.campaign) or "", NoArguments, lambda _: view.campaign(), 24_000),
         Tool("predict", getdoc(view.predict) or "", Configuration, view.predict),
     )
-    shown, seen = yield from look(tools, (("campaign", {}),))
+    shown, seen = yield from look(tools, "campaign", "{}")
     messages: list[Message] = [
         SystemMessage(prompt(AGENT, __package__)),
         UserMessage("Ask for the next trials."),

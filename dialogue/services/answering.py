@@ -73,7 +73,6 @@ class Writing:
     flushed: str = ""
     flushed_at: float = 0.0
     looked_at: float = 0.0
-    results: list[ToolReturned] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, said: AnswerStep) -> None:
@@ -137,7 +136,6 @@ class Writing:
             self.answer.steps.append({**called, "result": event.result_id, "event": row.pk, "ok": None})
             self._update(steps=self.answer.steps)
         elif isinstance(event, ToolReturned):
-            self.results.append(event)
             for step in self.answer.steps:
                 if step["result"] == event.result_id and step["ok"] is None:
                     step.update(ok=event.ok, returned=row.pk, duration_s=round(event.duration_s, 4), error=event.error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agent.control import Cancel, Clock
@@ -22,7 +21,7 @@ from proposals.agents.conversation import (
     FactStated,
     MeshOffered,
 )
-from proposals.agents.drafts import REPAIRS, Sources, look, prompt
+from proposals.agents.drafts import Sources, look, prompt
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, toolbox
 from proposals.agents.tools.shared import mesh_of
@@ -80,7 +79,6 @@ def answer(
         return sources(results).complaints(text)
 
     limits = endpoint.limits()
-    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
     known = {item.result_id: item.result for item in seen}
     outcome = yield from _printed(
         run(provider, messages, tools=tools, check=check, limits=limits, cancel=cancel or Cancel(), clock=clock), known

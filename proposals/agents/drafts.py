@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -42,8 +41,6 @@ class Written(BaseModel):
 
 M = TypeVar("M", bound=Written)
 
-#: How often a draft is sent back; then the sentences that cannot be resolved go.
-REPAIRS = 2
 #: Of a rejected draft, what must be left of its characters; below, the built-in text is better.
 LEAST_LEFT = 0.6
 _ROOT = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*)(?=\s*[.\[])")
@@ -57,32 +54,18 @@ def prompt(agent: str, package: str = __package__) -> str:
     return f"{files(package).joinpath(f'prompts/{agent}.md').read_text('utf-8')}\n{rules}"
 
 
-Looks = Sequence[tuple[str, Mapping[str, Any]]]
-#: What an agent is shown before it is asked, as `r1`; most questions need no more.
-FIRST_LOOK: Looks = (("look", {"part": "overview"}),)
-
-
 def look(
-    tools: Sequence[Tool], looks: Looks = FIRST_LOOK
-) -> Generator[RunEvent, None, tuple[tuple[Message, ...], tuple[ToolReturned, ...]]]:
-    """Call each tool as a model would, so that it need not spend its first turn on finding out where it is.
+    tools: Sequence[Tool], name: str = "look", arguments: str = '{"part": "overview"}'
+) -> Generator[RunEvent, None, tuple[tuple[Message, ...], tuple[ToolReturned]]]:
+    """Call a tool as a model would, so that it need not spend its first turn on finding out where it is.
 
-    Returns (messages, results) for a conversation to begin with.
+    Returns (messages, results) for a conversation to begin with; most questions need no more than the overview.
     """
-    calls = tuple(
-        ToolCall(f"look-{number}", name, json.dumps(dict(arguments)) if arguments else "{}")
-        for number, (name, arguments) in enumerate(looks, start=1)
-    )
-    messages: list[Message] = [AssistantMessage("", calls)]
-    results: list[ToolReturned] = []
-    known = by_name(tools)
-    for number, call in enumerate(calls, start=1):
-        yield ToolCalled(0, call, f"r{number}")
-        returned = call_tool(known, call, f"r{number}")
-        yield returned
-        results.append(returned)
-        messages.append(ToolMessage(call.id, call.name, returned.text, returned.result_id))
-    return tuple(messages), tuple(results)
+    call = ToolCall("look-1", name, arguments)
+    yield ToolCalled(0, call, "r1")
+    returned = call_tool(by_name(tools), call, "r1")
+    yield returned
+    return (AssistantMessage("", (call,)), ToolMessage(call.id, name, returned.text, "r1")), (returned,)
 
 
 @dataclass(frozen=True)
@@ -191,9 +174,9 @@ def drafted(
 ) -> Generator[RunEvent, None, Draft[M]]:
     """Let a model write an answer of a `kind`; ends with one Final unless it was cancelled.
 
-    What is wrong with it goes back to the model, with `REPAIRS`: what `refused` and `unbacked` say, and its statements
-    that cannot be resolved.  Of a rejected answer the latter go, unless it is still `refused`.  instead: what
-    the Final says if there is no answer.
+    What is wrong with it goes back to the model: what `refused` and `unbacked` say, and its statements that cannot be
+    resolved.  Of a rejected answer the latter go, unless it is still `refused`.  instead: what the Final says if there
+    is no answer.
     """
     tools = toolbox(bench, agent)
     shown, seen = yield from look(tools)
@@ -204,10 +187,8 @@ def drafted(
         wrong = [complaint for text in _texts(answer) for complaint in sources.complaints(text)]
         return [*refused(answer, sources), *wrong, *unbacked(answer, sources)]
 
-    limits = limits or endpoint.limits()
-    limits = replace(limits, repairs=min(limits.repairs, REPAIRS))
     outcome: Outcome[M] = yield from run(
-        provider, messages, tools=tools, answer=kind, check=checked, limits=limits, cancel=cancel
+        provider, messages, tools=tools, answer=kind, check=checked, limits=limits or endpoint.limits(), cancel=cancel
     )
     sources, stopped = Sources.of((*seen, *outcome.results)), outcome.stopped
     if stopped is None or stopped.reason == "cancelled":

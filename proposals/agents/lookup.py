@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from experiments.sentences import Sentence
@@ -152,30 +153,23 @@ class Node:
 def nearest(results: Mapping[str, object], name: str, path: Sequence[str]) -> list[str]:
     """Return the paths of a result that exist and are nearest to a wrong one; those that end alike first."""
     wanted, last = ".".join((name, *path)), path[-1]
-    every = list(dict.fromkeys(_paths(results[name], name)))
+    every = list(dict.fromkeys(islice(_paths(results[name], name), MOST_PATHS)))
     alike = [each for each in every if re.split(r"[.\[\]]+", each)[-1] == last]
     near = (each for of in (alike, every) for each in get_close_matches(wanted, of, NEAREST, 0.0))
     return list(dict.fromkeys(near))[:NEAREST]
 
 
-def _paths(item: Any, path: str, room: int = MOST_PATHS, depth: int = 0) -> list[str]:
-    if depth > 12 or item is None:
-        return []
-    found: list[str] = []
-    if isinstance(item, list | tuple):
-        for index, row in enumerate(item[:50]):
-            found += _paths(row, f"{path}[{index}]", room - len(found), depth + 1)
-            if len(found) >= room:
-                break
-        return found or ([path] if item else [])
-    members = list(members_of(item))
-    if _get(item, "estimate") is not None:
-        found.append(path)
-    for name, value in members:
-        found += _paths(value, f"{path}.{written(name)}", room - len(found), depth + 1)
-        if len(found) >= room:
-            break
-    return found if members else [path]
+def _paths(item: Any, path: str, depth: int = 0) -> Iterator[str]:
+    """Yield the paths of the values in a result, and of estimates."""
+    if item is None or depth > 12:
+        return
+    is_list = isinstance(item, list | tuple)
+    inside = [(f"{path}.{written(name)}", value) for name, value in members_of(item)]
+    inside += [(f"{path}[{index}]", row) for index, row in enumerate(item[:50] if is_list else ())]
+    if not (inside or is_list) or _get(item, "estimate") is not None:
+        yield path
+    for place, value in inside:
+        yield from _paths(value, place, depth + 1)
 
 
 def _get(item: Any, name: str) -> Any:

@@ -12,16 +12,9 @@ from pydantic import TypeAdapter
 
 from agent.events import RunEvent, event_to_json
 from agent.messages import (
-    AssistantMessage,
     JsonValue,
-    Message,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
     Usage,
-    UserMessage,
     clean,
-    next_result_number,
 )
 
 _NUMBERS = st.integers(0, 10**9)
@@ -83,16 +76,3 @@ def test_usage_adds_up_and_says_when_it_is_estimated() -> None:
     total = Usage(100, 20) + Usage(10, 5, estimated=True)
     assert total == Usage(110, 25, estimated=True)
     assert total.tokens == 135
-
-
-def test_result_ids_go_on_where_the_conversation_stopped() -> None:
-    said: list[Message] = [SystemMessage("s"), UserMessage("u")]
-    assert next_result_number(said) == 1
-    call = AssistantMessage("", (ToolCall("c", "size"),))
-    said += [
-        call,
-        ToolMessage("c", "size", "4", "r9"),
-        ToolMessage("d", "size", "4", "r10"),
-        ToolMessage("e", "x", "", ""),
-    ]
-    assert next_result_number(said) == 11

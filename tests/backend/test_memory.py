@@ -69,8 +69,10 @@ def address(ready):
 def test_every_step_of_an_agent_survives_the_way_into_an_event_and_back(ready):
     stored = [Event.objects.get(pk=row.pk) for row in record(ready.experiment)]
     own = [{key: each for key, each in row.data.items() if key not in ("thread", "message", "said")} for row in stored]
-    own = [data | ({"message": row.data["said"]} if "said" in row.data else {}) for data, row in zip(own, stored)]
-    assert [TypeAdapter(type(step)).validate_python(data) for step, data in zip(STEPS, own)] == list(STEPS)
+    for row, data in zip(stored, own, strict=True):
+        data |= {"message": row.data["said"]} if "said" in row.data else {}
+    read = [TypeAdapter(type(step)).validate_python(data) for step, data in zip(STEPS, own, strict=True)]
+    assert read == list(STEPS)
 
 
 def test_each_kind_is_told_in_words_with_its_cost(people, ready, address):
