@@ -7,7 +7,6 @@ gets that far.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -25,14 +24,13 @@ from history.similarity import most_similar
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents.drafts import Draft, Line, Sources, Written, drafted
 from proposals.agents.retrieval import Retrieval
-from proposals.agents.tool_result import Result
 from proposals.agents.toolbox import Agent
 from proposals.agents.tools.shared import Configuration
 from proposals.agents.workbench import Workbench
 from proposals.candidate import Candidate, MeshAndChanges, is_same, keeps
-from proposals.plan import BOOK, Citation, Listed, ProposalPlan
-from proposals.proposer.build import excerpt_of
-from proposals.proposer.precedents import case_of_change
+from proposals.plan import Citation, Listed, ProposalPlan
+from proposals.proposer.build import citation
+from proposals.proposer.precedents import case_of_change, citation_of
 
 AGENT: Agent = "proposer"
 PROPOSALS = 3
@@ -150,18 +148,15 @@ class Judge:
             told += self._beside_the_best(plans[0])
         return told
 
-    def _runs(self, plan: ProposalPlan) -> bool:
-        return keeps(self.bench.config, plan)
-
     def _rules(self, item: Proposed, plan: ProposalPlan) -> Iterator[str]:
-        keeps = self._runs(plan)
-        if keeps != (item.kind == "keep"):
+        is_current = keeps(self.bench.config, plan)
+        if is_current != (item.kind == "keep"):
             yield (
                 "is the current configuration, so its kind is keep."
-                if keeps
+                if is_current
                 else "is of the kind keep, but changes the current configuration."
             )
-        if keeps:
+        if is_current:
             return  # the current configuration may break a constraint; its card says so
         for broken in plan.violations:
             yield f"({mesh_text(plan.mesh)}) cannot be proposed: it breaks the rule {broken.rule}. {broken.reason}"
@@ -184,7 +179,7 @@ class Judge:
         gain, high = self._gain(first)
         if gain is None:
             return
-        if gain < 1.0 and not self._runs(first):
+        if gain < 1.0 and not keeps(self.bench.config, first):
             yield (
                 f"Proposal 1 is predicted at {_times(gain)} per token, slower than the current configuration; the "
                 "first proposal must not be."
@@ -224,7 +219,7 @@ class Judge:
         """The proposal with its numbers from the performance model, and what its sentences refer to."""
         priced = self.priced(item)
         known = cited(sources)
-        quoted = [citation(self.bench.retrieval, key) for key in item.cited if key in known]
+        quoted = [cited_as(self.bench.retrieval, key) for key in item.cited if key in known]
         plan = replace(
             priced,
             rank=number,
@@ -249,31 +244,12 @@ def cited(sources: Sources) -> dict[str, str]:
     return {row["id"]: row.get("outcome", "") for row in rows}
 
 
-# What a model cites by id.
-
-
-def citation(around: Retrieval, key: str) -> Citation | None:
-    """None where the team may see no such record or passage."""
-    record = around.record(key)
-    if record is not None:
-        return of_record(record)
+def cited_as(around: Retrieval, key: str) -> Citation | None:
+    """Return what a model cites by id, as the proposer cites it; None where the team may see no such thing."""
+    if record := around.record(key):
+        return citation_of(record)
     passage = around.passage(key)
-    return of_passage(passage) if passage is not None else None
-
-
-def of_record(record: Record) -> Citation:
-    effect = (record.effect or record.change).rstrip(".")
-    caveat = record.caveats[0] if record.caveats else ""
-    said = " ".join(part for part in (effect and f"{effect}.", caveat, record.source and f"({record.source})") if part)
-    return Citation("history", record.id, record.title, said, record.url, record.id)
-
-
-def of_passage(passage: Result) -> Citation:
-    said = excerpt_of(passage.text)
-    if passage.source.startswith(BOOK):
-        return Citation("book", passage.section, passage.title, said, passage.url, passage.key)
-    work = re.split(r"[,;:]", passage.source)[0]
-    return Citation("knowledge", work, passage.title, said, passage.url, passage.key)
+    return citation(passage, passage.key) if passage else None
 
 
 def is_similar(record: Record, item: MeshAndChanges, of: Workbench) -> bool:

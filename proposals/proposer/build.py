@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from formatting import plain, span
 from history.similarity import Alike
@@ -112,7 +113,7 @@ def cite(case: Case, of: Facts) -> tuple[Citation, ...]:
             before = cited[passage.id]
             cited[passage.id] = replace(before, supports=f"{before.supports} {line}")
         elif len(cited) < MOST:
-            cited[passage.id] = replace(citation(passage), supports=line)
+            cited[passage.id] = replace(citation(passage, passage.id), supports=line)
     return tuple(cited.values())
 
 
@@ -140,12 +141,12 @@ def supporting(item: Changed, of: Facts) -> list[tuple[ShippedPassage, Support]]
     return sorted(fits, key=lambda fit: (verdict not in fit[0].bottlenecks, -len(fit[1].conditions)))
 
 
-def citation(passage: ShippedPassage) -> Citation:
-    """`book` with its section, or `knowledge` with the source of the passage."""
+def citation(passage: Any, key: str) -> Citation:
+    """`book` with its section, or `knowledge` with the source of the passage; key: under which its page finds it."""
     if passage.source.startswith(BOOK):
-        return Citation("book", passage.section, passage.title, excerpt_of(passage.text), passage.url, passage.id)
+        return Citation("book", passage.section, passage.title, excerpt_of(passage.text), passage.url, key)
     work = re.split(r"[,;:]", passage.source)[0]
-    return Citation("knowledge", work, passage.title, excerpt_of(passage.text), passage.url, passage.id)
+    return Citation("knowledge", work, passage.title, excerpt_of(passage.text), passage.url, key)
 
 
 def excerpt_of(text: str, most: int = EXCERPT) -> str:
