@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent.tools import ToolError
@@ -71,31 +71,12 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Signals:
-    """What kinds of things a text names, each 0 to 1.  alone: share of its words that a configuration takes."""
-
-    new: float
-    known: float
-    alone: float
-    proposal: float
-    further: float
-    finding: float
-    title: float
-    op: float
-    kind: float
-    chip: float
-    count: float
-    amount: float
-    key: float
-    axis: float
-    figure: float
-    earlier: float
-
-
-@dataclass(frozen=True)
 class Mentions:
-    """Hold what a text names, in its order.  earlier: arguments of the configuration spoken of before it; proposed: of
-    the proposal that it names; likely_op: that some words are of; about: the finding whose title they are of."""
+    """Hold what a text names, in its order.
+
+    earlier: arguments of the configuration spoken of before it; proposed: of the proposal that it names.  about: the
+    finding whose title its words are of; likely_op: the op.  alone: share of the words that a configuration takes.
+    """
 
     configurations: Sequence[Named]
     earlier: Mapping[str, Any]
@@ -116,14 +97,12 @@ class Mentions:
 
     @property
     def signals(self) -> tuple[float, ...]:
-        """Return the signals in the order of `Signals`."""
+        """Return what kinds of things the text names, each 0 to 1, in the order of the fitted weights."""
         new = any(each.is_new for each in self.configurations)
-        return astuple(Signals(
-            new=new, known=bool(self.configurations) and not new, alone=self.alone, proposal=bool(self.proposals),
-            further=len(self.proposals) > 1, finding=bool(self.findings), title=bool(self.about), op=bool(self.ops),
-            kind=bool(self.kinds), chip=bool(self.chips), count=bool(self.counts), amount=bool(self.amounts),
-            key=bool(self.keys), axis=bool(self.axes), figure=bool(self.figures), earlier=bool(self.earlier),
-        ))  # fmt: skip
+        several = len(self.proposals) > 1
+        named = (self.proposals, several, self.findings, self.about, self.ops, self.kinds, self.chips, self.counts)
+        more = (self.amounts, self.keys, self.axes, self.figures, self.earlier)
+        return (new, bool(self.configurations) and not new, self.alone, *map(bool, (*named, *more)))
 
 
 def mentions_of(bench: Workbench, text: str, before: Sequence[str] = ()) -> Mentions:
