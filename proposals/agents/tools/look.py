@@ -77,7 +77,9 @@ def _overview(bench: Workbench, asked: Look) -> Result:
         return Result(found, no_proposals=str(error))
     long = ("reasons", "doubts", "title", "headroom_bytes", "compile_check", "not_known")
     now = _without(made.current, "terms_s", "mesh", "step_time_s")
-    return Result(found, current=now, proposals=[_without(row, *long) for row in made.proposals], leads=made.leads)
+    shown = [_without(row, *long) for row in made.proposals]
+    priced_with = made.notes if run.not_known else ()  # what is assumed for it
+    return Result(found, current=now, proposals=shown, leads=made.leads, notes=priced_with)
 
 
 def _run(bench: Workbench, _: Look) -> Result:
