@@ -62,9 +62,9 @@ def choose(
     nothing at the same batch is worth a trial.  Where fewer than three are, keeping the current configuration is the
     last.  baseline_excluded: the current configuration breaks a constraint, so it is none of them; there is another.
     """
-    front = _front(c, ranked, (weights or shipped_weights()).simplify)
-    likely = (ranked.faster_by(WORTH_A_CHANGE)[front] >= 0.5) & (ranked.faster[front] >= LEAST_LIKELY)
-    worth = front[(ranked.utility[front] > 0.0) & likely & (ranked.gain[front] >= WORTH_A_TRIAL)]
+    likely = (ranked.faster_by(WORTH_A_CHANGE) >= 0.5) & (ranked.faster >= LEAST_LIKELY)
+    front = _front(c, ranked, likely, (weights or shipped_weights()).simplify)
+    worth = front[(ranked.utility[front] > 0.0) & likely[front] & (ranked.gain[front] >= WORTH_A_TRIAL)]
     worth = _at_one_other_batch(c, ranked, worth)
     other_batch = c.changes_kind("global_batch")
     first = [*worth[~other_batch[worth]], *worth]
@@ -154,8 +154,9 @@ def _kind(ranked: Ranked, row: int, lead: int, scaled: bool) -> str:
     return "bolder" if hopes[row] > hopes[lead] else "alternative"
 
 
-def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
-    """Return the candidates that are as simple as they may be and that no other dominates, best first."""
+def _front(c: Candidates, ranked: Ranked, likely: Bools, share: float) -> Ints:
+    """Return the candidates that are as simple as they may be and that no other dominates, best first; none is
+    simplified to what is no longer likely to gain."""
     order = _order(c, ranked)
     # What is not expected to take another time at all is no change: an axis renamed from data to FSDP may not.
     order = order[offered(c)[order] & (np.abs(ranked.gain[order]) >= NO_DIFFERENCE)]
@@ -166,7 +167,7 @@ def _front(c: Candidates, ranked: Ranked, share: float) -> Ints:
     for row in (int(row) for rows in best for row in rows):
         simple = simplest(c, ranked, row, share)
         # Simplifying may lead to what another dominates: then the candidate itself is looked at, where all of it pays.
-        if not dominated[simple]:
+        if not dominated[simple] and likely[simple] >= likely[row]:
             chosen.add(simple)
         elif not dominated[row] and ranked.utility[row] > ranked.utility[simple]:
             chosen.add(row)

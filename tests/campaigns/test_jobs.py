@@ -94,9 +94,8 @@ def test_a_campaign_measures_the_baseline_and_then_what_promises_most(people, re
     assert [trial.number for trial in trials] == list(range(len(trials)))
     baseline = trials[0]
     assert baseline.mesh["ici"] == CONFIG["mesh"]["ici"]
-    # Nothing that fits is faster here by the evidence of the profile; a trial of the model has the price of every page.
-    assert min(trial.step_time_s for trial in trials[1:] if trial.step_time_s) < 1.01 * baseline.step_time_s
-    assert all(trial.step_time_s == pytest.approx(trial.predicted_step_time_s) for trial in trials[1:])
+    # A trial of the model has the price of every page.
+    assert len(trials) > 1 and all(trial.step_time_s == pytest.approx(trial.predicted_step_time_s) for trial in trials[1:])
 
 
 def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(people, recorded):

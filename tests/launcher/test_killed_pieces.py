@@ -13,24 +13,18 @@ import psycopg
 import pytest
 
 from asapweb.launcher.postgres import LONGEST_SOCKET_FOLDER
-from tests.launcher.application import Application, copied, eventually, in_database, processes_of, running
+from tests.launcher.application import Application, copied, eventually, processes_of, running
 
 PIECES = ("PostgreSQL", "Redis", "worker", "answerer", "web server")
 
 
 @pytest.fixture(scope="module")
 def application(first_start: Application) -> Iterator[Application]:
-    """On what an earlier version leaves, which did not record its schema, and after a web server that was killed."""
+    """Start after a web server that was killed."""
     with copied(first_start.home) as home:
-        in_database(home, "comment on database asap is ''")
         _half_received(home).write_bytes(b"x" * 1000)
         with running(home) as started:
             yield started
-
-
-def test_the_schema_of_an_earlier_version_is_migrated_without_any_step(application: Application) -> None:
-    assert "database schema" in application.text
-    assert eventually(application.is_ready)
 
 
 def test_half_received_uploads_go_with_the_next_start_of_the_web_server(application: Application) -> None:
