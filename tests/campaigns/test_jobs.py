@@ -95,7 +95,8 @@ def test_a_campaign_measures_the_baseline_and_then_what_promises_most(people, re
     baseline = trials[0]
     assert baseline.mesh["ici"] == CONFIG["mesh"]["ici"]
     # A trial of the model has the price of every page.
-    assert len(trials) > 1 and all(trial.step_time_s == pytest.approx(trial.predicted_step_time_s) for trial in trials[1:])
+    assert len(trials) > 1
+    assert all(trial.step_time_s == pytest.approx(trial.predicted_step_time_s) for trial in trials[1:])
 
 
 def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(people, recorded):
