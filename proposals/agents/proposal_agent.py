@@ -175,7 +175,7 @@ class Judge:
         return speedup, max(speedup, high or 0.0)
 
     def _beside_the_best(self, first: ProposalPlan) -> Iterator[str]:
-        """Compares the first proposal with the current configuration and with the engine's best."""
+        """Compares the first proposal with the current configuration and with the built-in first."""
         gain, high = self._gain(first)
         if gain is None:
             return
@@ -186,14 +186,14 @@ class Judge:
             )
             return
         try:
-            best = next(iter(self.bench.pricer.search(self.bench.constraints, 1)), None)
+            best = self.bench.pricer.propose(self.bench.constraints).proposals[0]
         except ConfigError:
             return
-        most = self._gain(best)[0] if best is not None else None
-        if best is not None and most is not None and high < most:
+        most = self._gain(best)[0]
+        if most is not None and high < most:
             yield (
-                f"Proposal 1 is predicted at {_times(gain)} per token, at most {_times(high)}; `search` puts "
-                f"{mesh_text(best.mesh)} first with {_times(most)}. Put first what is not clearly slower."
+                f"Proposal 1 is predicted at {_times(gain)} per token, at most {_times(high)}; the built-in first is "
+                f"{mesh_text(best.mesh)} with {_times(most)}. Put first what is not clearly slower."
             )
 
     def unbacked(self, answer: Proposing, sources: Sources) -> Iterator[str]:
