@@ -15,6 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Refused(Exception):
 
 
 class BodyLimit:
-    """ASGI application around another one.
+    """ASGI application around another one, which reads the body of a request before it answers.
 
     limit_bytes: of one body.  folder: where bodies are kept while they arrive, on the disk of the uploads.  is_known:
     whether the scope of a request carries a session or a token of somebody; may raise Refused.
@@ -63,46 +64,28 @@ class BodyLimit:
         self.limit_bytes = limit_bytes
         self.folder = folder
         self.is_known = is_known
-        self.bodies: dict[int, Body] = {}
+        self.bodies: set[Body] = set()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
         body = Body(self, scope, receive)
-        self.bodies[id(body)] = body
-        answered = False
-
-        async def answer(message: Message) -> None:
-            nonlocal answered
-            if body.refusal is None:
-                answered = True
-                await send(message)
-
+        self.bodies.add(body)
         try:
             await body.check()
-            if body.refusal is None:
-                await self._pass_on(body, answer)
-            if body.refusal is not None and not answered:
-                await body.drain()
-                await _say(scope, body.refusal, send)
-        finally:
-            del self.bodies[id(body)]
-
-    async def _pass_on(self, body: Body, answer: Send) -> None:
-        try:
-            await self.application(body.scope, body.receive, answer)
+            await self.application(scope, body.receive, send)
+            if body.refusal is not None:
+                raise body.refusal
+        except Refused as refused:
+            await body.drain(refused)
+            await _say(scope, refused, send)
         except OSError as error:
-            if not space.is_full(error):
+            if body.complete or not space.is_full(error):
                 raise
-            body.refusal = body.refusal or Refused(507, space.sentence(error))
-
-    def still_needed(self, but: Body) -> int:
-        """Bytes on the disk that the other bodies in progress will take."""
-        return sum(body.still_needs for body in self.bodies.values() if body is not but)
-
-    def of_strangers(self) -> int:
-        return sum(body.received for body in self.bodies.values() if not body.known)
+            await _say(scope, Refused(507, space.sentence(error)), send)
+        finally:
+            self.bodies.discard(body)
 
 
 class Body:
@@ -112,7 +95,8 @@ class Body:
         self.limit = limit
         self.scope = scope
         self.source = receive
-        self.announced = _announced(scope)
+        announced = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
+        self.announced = whole_number(announced, digits=1_000) or 0  # 0 for a body in chunks
         self.received = 0
         self.complete = False
         self.known = False
@@ -126,31 +110,39 @@ class Body:
 
     @property
     def still_needs(self) -> int:
+        """Bytes on the disk that it will take."""
         return COPIES * self.length - self.received if self.length > ANYBODY_BYTES else 0
 
     async def receive(self) -> Message:
-        """The next message of the body; as if the client had gone once the body is refused."""
-        if self.refusal is not None:
-            return {"type": "http.disconnect"}
+        """Return the next message of the body, and after it that of the end of the connection; as if the client had
+        gone once the body is refused, so that Django lets go of what it has of it."""
         if self.complete:
-            return await self.source()  # the end of the connection
-        message = await self._next()
-        if message is not None:
-            self.received += len(message.get("body", b""))
-            self.complete = not message.get("more_body", False)
-            await self.check()
-        if self.refusal is not None or message is None:
+            return await self.source()
+        try:
+            return await self._checked()
+        except Refused as refused:
+            self.refusal = refused
             return {"type": "http.disconnect"}
+
+    async def _checked(self) -> Message:
+        allowed_s = ANY_LENGTH_S + self.received / SLOWEST_BYTES_PER_S
+        left_s = min(IDLE_S, self.began + allowed_s - time.monotonic())
+        try:
+            message = await asyncio.wait_for(self._next(), max(left_s, 0.0))
+        except TimeoutError:
+            sentence = "The request timed out; check the connection and send it again."
+            raise Refused(408, sentence, (b"connection", b"close")) from None
+        await self.check()
+        return message
+
+    async def _next(self) -> Message:
+        message = await self.source()
+        self.received += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
         return message
 
     async def check(self) -> None:
-        """Set `refusal` where no more of the body is taken."""
-        try:
-            await self._check()
-        except Refused as refused:
-            self.refusal = refused
-
-    async def _check(self) -> None:
+        """Raises Refused where no more of the body is taken."""
         limit = self.limit
         if self.length > limit.limit_bytes:
             largest = formatting.limit(limit.limit_bytes, "bytes")
@@ -162,43 +154,28 @@ class Body:
                 most = formatting.limit(ANYBODY_BYTES, "bytes")
                 sentence = f"Sign in or send a valid API token to send more than {most}."
                 raise Refused(401, sentence, (b"www-authenticate", b"Token"))
-        if not self.known and limit.of_strangers() > STRANGERS_BYTES:
+        of_strangers = sum(body.received for body in limit.bodies if not body.known)
+        if not self.known and of_strangers > STRANGERS_BYTES:
             sentence = "The server is receiving too many requests; try again in a minute."
             raise Refused(503, sentence, (b"retry-after", b"60"))
         if self.still_needs:
             try:
-                space.require(limit.folder, self.still_needs + limit.still_needed(self))
+                space.require(limit.folder, sum(body.still_needs for body in limit.bodies))
             except space.NoSpace:
                 free, keep = space.free_bytes(limit.folder), space.keep_free_bytes()
                 raise Refused(507, space.refusal("The upload", free, self.still_needs, keep)) from None
 
-    async def _next(self) -> Message | None:
-        """None where the client sends too slowly."""
-        allowed_s = ANY_LENGTH_S + self.received / SLOWEST_BYTES_PER_S
-        left_s = min(IDLE_S, self.began + allowed_s - time.monotonic())
-        try:
-            return await asyncio.wait_for(self.source(), max(left_s, 0.0))
-        except TimeoutError:
-            sentence = "The request timed out; check the connection and send it again."
-            self.refusal = Refused(408, sentence, (b"connection", b"close"))
-            return None
-
-    async def drain(self) -> None:
+    async def drain(self, refused: Refused) -> None:
         """Read on for a while, so that a client that is still sending gets its answer; not where it waits for a word
         before it sends, or is slow."""
-        assert self.refusal is not None
         waits = any(name == b"expect" for name, _ in self.scope["headers"]) and self.received == 0
-        if self.complete or waits or self.refusal.status == 408:
+        if waits or refused.status == 408:
             return
         most = DRAINED * self.limit.limit_bytes if self.known else DRAINED_OF_STRANGERS_BYTES
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(DRAINED_S if self.known else IDLE_S):
                 while not self.complete and self.received <= most:
-                    message = await self.source()
-                    self.received += len(message.get("body", b""))
-                    self.complete = not message.get("more_body", False)
-        except TimeoutError:
-            return
+                    await self._next()
 
 
 async def _say(scope: Message, refusal: Refused, send: Send) -> None:
@@ -210,11 +187,3 @@ async def _say(scope: Message, refusal: Refused, send: Send) -> None:
     headers = [(b"content-type", content_type), (b"content-length", str(len(text)).encode()), *refusal.headers]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
-
-
-def _announced(scope: Message) -> int:
-    """The Content-Length; 0 for a body in chunks, which says so only by arriving."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return whole_number(value.decode("latin-1"), digits=1_000) or 0
-    return 0

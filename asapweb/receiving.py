@@ -1,18 +1,13 @@
-"""Who sends a request, before its body is taken; and where the body is kept."""
+"""Who sends a request, before its body is taken."""
 
 from __future__ import annotations
 
 import io
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connection
 from django.http import HttpResponse
 from rest_framework.exceptions import AuthenticationFailed
@@ -20,30 +15,6 @@ from rest_framework.exceptions import AuthenticationFailed
 from accounts.confinement import AnyTokenAuthentication
 from asapweb.body_limit import Message, Refused
 from disk import space
-
-
-class Handler(ASGIHandler):
-    """Django's, whose bodies lie on the disk of the uploads, where there is room for them, and not in the system's
-    temporary folder."""
-
-    async def read_body(self, receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> Any:
-        # Django closes it after the request.
-        body = tempfile.SpooledTemporaryFile(  # noqa: SIM115
-            max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE, mode="w+b", dir=settings.FILE_UPLOAD_TEMP_DIR
-        )
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RequestAborted
-                body.write(message.get("body", b""))
-                if not message.get("more_body", False):
-                    break
-        except BaseException:
-            body.close()
-            raise
-        body.seek(0)
-        return body
 
 
 async def is_known(scope: Message) -> bool:
