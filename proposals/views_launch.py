@@ -17,7 +17,6 @@ from proposals.services import launching
 #: Title of a kind of file, and what it is for.
 TITLES = {
     "maxtext": ("MaxText", "A script with the flags of the run."),
-    "maxtext-check": ("MaxText, ahead-of-time check", "Compiles the step for these chips without using any of them."),
     "jax": ("Plain JAX", "Mesh, shardings and flags to import; runs its own check on CPU devices with --check."),
     "axlearn": ("AXLearn", "Mesh shape, rematerialisation and accumulation for an SpmdTrainer."),
     "megatron": ("Megatron-LM", "Arguments of pretrain_gpt.py under torchrun."),

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perfmodel.config import ExperimentConfig
 
-KINDS = ("maxtext", "maxtext-check", "jax", "axlearn", "megatron", "yaml")
+KINDS = ("maxtext", "jax", "axlearn", "megatron", "yaml")
 _COMMENT_WIDTH = 110
 
 

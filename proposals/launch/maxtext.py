@@ -1,9 +1,9 @@
-"""MaxText: the flags of one run, and the ahead-of-time compilation that checks them without the chips.
+"""MaxText: the flags of one run.
 
 Sources (AI-Hypercomputer/maxtext): src/maxtext/configs/base.yml (flag names), src/maxtext/configs/types.py (which
 values and products are accepted, pipeline and batch rules, fp8 with accumulation), src/maxtext/utils/maxtext_utils.py
 `create_device_mesh`, src/maxtext/utils/max_utils.py (products; reordering for context parallelism),
-src/maxtext/trainers/pre_train/train_compile.py, docs/guides/monitoring_and_debugging/features_and_diagnostics.md.
+docs/guides/monitoring_and_debugging/features_and_diagnostics.md.
 """
 
 from __future__ import annotations
@@ -46,58 +46,30 @@ _REMAT: Mapping[str, Flags] = {
     "full": {"remat_policy": "full"},
     "offload": {"remat_policy": "custom", "decoder_layer_input": "offload"},
 }
-_SOURCES = "MaxText's base.yml and types.py"
+NAME = "maxtext.sh"
 
 Flags = dict[str, Word]
 
 
 @cache
 def data() -> Mapping[str, Any]:
-    """maxtext.toml: slices and models that MaxText knows by name."""
+    """Return maxtext.toml: models that MaxText knows by name."""
     with DATA_FILE.open("rb") as file:
         return tomllib.load(file)
 
 
-def files(config: ExperimentConfig, header: Header) -> tuple[LaunchFile, LaunchFile]:
-    """The run and its ahead-of-time check."""
+def file(config: ExperimentConfig, header: Header) -> LaunchFile:
+    """Return a shell script with the flags of the run."""
     try:
-        placed = place(config)
-        flags, notes = _flags(placed)
+        flags, notes = _flags(place(config))
     except NotExpressible as reason:
-        why = (str(reason),)
-        return LaunchFile("maxtext.sh", "maxtext", "", why), LaunchFile("maxtext_check.sh", "maxtext-check", "", why)
-    run = _script(config, header, flags, notes, "train", {"run_name": slug(config.name)})
-    return LaunchFile("maxtext.sh", "maxtext", run, notes), _check(placed, header, flags, notes)
-
-
-def _check(placed: Placement, header: Header, flags: Flags, notes: tuple[str, ...]) -> LaunchFile:
-    name = "maxtext_check.sh"
-    try:
-        topology, slices = compile_topology(placed)
-    except NotExpressible as reason:
-        return LaunchFile(name, "maxtext-check", "", (str(reason),))
-    gpu = placed.chip.kind == "gpu"
-    where = (
-        "Runs on one host of the same GPUs: MaxText compiles for GPUs only on a GPU."
-        if gpu
-        else "Runs on any machine with jax[tpu], without a TPU; it reports the memory of the compiled step, or that it "
-        "does not fit."
-    )
-    more: Flags = {"compile_topology": topology, "compile_topology_num_slices": slices}
-    text = _script(placed.config, header, flags, (where, *notes), "train_compile", more)
-    return LaunchFile(name, "maxtext-check", text, (where,))
-
-
-def _script(
-    config: ExperimentConfig, header: Header, flags: Flags, notes: tuple[str, ...], program: str, more: Flags
-) -> str:
-    is_run = program == "train"
-    tool = "MaxText" if is_run else "MaxText ahead-of-time check"
-    return render(
-        "maxtext.sh", about=[*header.lines(tool, _SOURCES), *notes, *([RUN_NOTE] if is_run else [])], program=program,
-        flags={**more, **flags}, variable=flags_variable(str(flags.get("hardware", "tpu"))),
+        return LaunchFile(NAME, "maxtext", "", (str(reason),))
+    text = render(
+        NAME, about=[*header.lines("MaxText", "MaxText's base.yml and types.py"), *notes, RUN_NOTE],
+        flags={"run_name": slug(config.name), **flags}, variable=flags_variable(str(flags.get("hardware", "tpu"))),
         xla_flags=xla_flags(config),
     )  # fmt: skip
+    return LaunchFile(NAME, "maxtext", text, notes)
 
 
 def _flags(placed: Placement) -> tuple[Flags, tuple[str, ...]]:
@@ -308,25 +280,3 @@ def _sizes(shape: ModelShape) -> Flags:
             "shared_experts": shape.shared_experts,
         }
     return flags
-
-
-def compile_topology(placed: Placement) -> tuple[str, int]:
-    """MaxText's name of one slice, and the number of slices.  Raises NotExpressible where it has none."""
-    config, chip = placed.config, placed.chip
-    shape = "x".join(str(size) for size in config.hardware.topology)
-    if chip.kind == "gpu":
-        if chip.name != "h100" or nvlink_domain(config) != 8:
-            raise NotExpressible(
-                f"MaxText compiles ahead of time for GPUs of A3 hosts (8 H100) only, not {chip.title}."
-            )
-        return "a3", config.hardware.chips // 8
-    known = data()["topologies"].get(chip.name)
-    # A dimension of one chip and the order of dimensions are a matter of notation.
-    wanted = sorted(size for size in config.hardware.topology if size > 1)
-    if known is None or not any(
-        sorted(int(n) for n in item.split("x") if int(n) > 1) == wanted for item in known["shapes"].split()
-    ):
-        raise NotExpressible(
-            f"MaxText's ahead-of-time compilation has no name for a slice of {shape} {chip.title} chips."
-        )
-    return f"{chip.name}-{config.hardware.chips_per_slice * known['units_per_chip']}", config.hardware.slices

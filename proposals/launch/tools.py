@@ -17,7 +17,7 @@ def files(config: ExperimentConfig, of: MeshAndChanges, title: str = "", checked
     proposed = candidate(config, of)
     header = Header(proposed, title, checked)
     return (
-        *maxtext.files(proposed, header),
+        maxtext.file(proposed, header),
         plain_jax.file(proposed, header),
         axlearn.file(proposed, header),
         megatron.file(proposed, header),

@@ -45,9 +45,7 @@ def test_a_repeat_that_is_only_timed_records_nothing(tmp_path: Path) -> None:
     assert "--profile" not in told and "--mock-data" in told
 
 
-def test_further_arguments_are_passed_on_and_the_check_trains_nothing(tmp_path: Path) -> None:
-    check = run_script(text_of("maxtext-check", config("v5e", [4, 4], {"data": 16})), tmp_path).argv
-    assert not any(word.startswith(("steps=", "profiler=", "dataset_type=")) for word in check)
+def test_further_arguments_are_passed_on(tmp_path: Path) -> None:
     told = run_script(text_of("maxtext"), tmp_path, DATASET_TYPE="tfds").argv
     assert "dataset_type=tfds" in told
 
@@ -107,7 +105,7 @@ def test_plain_jax_times_its_steps_and_leaves_a_profile(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("plugins/profile/*/*.xplane.pb"))) == 1
 
 
-@pytest.mark.parametrize("kind", ["maxtext", "maxtext-check", "megatron"])
+@pytest.mark.parametrize("kind", ["maxtext", "megatron"])
 def test_bash_reads_every_script(kind: str, tmp_path: Path) -> None:
     given = GPUS if kind == "megatron" else config("v5e", [4, 4], {"data": 16})
     (tmp_path / "script.sh").write_text(text_of(kind, given))

@@ -43,10 +43,10 @@ def test_the_page_says_which_proposal_and_if_approved(people: People, pages: lis
 
 def test_all_tools_are_on_the_page_with_text_or_a_reason(people: People, pages: list[str]) -> None:
     html = people.client("viewer").get(pages[0]).content.decode()
-    for word in ("ici_fsdp_parallelism=", "compile_topology=v6e-16", "def make_mesh", "mesh_shape_from_axes("):
+    for word in ("ici_fsdp_parallelism=", "def make_mesh", "mesh_shape_from_axes("):
         assert word in html
     assert "Megatron-LM runs on GPUs, but these chips are TPU v6e" in html
-    assert html.count("data-copy=") == 5
+    assert html.count("data-copy=") == 4
 
 
 def test_proposals_and_experiment_lead_to_it(people: People, ready: Stored, proposal: Any) -> None:
@@ -66,7 +66,7 @@ def test_the_downloads_are_the_files(people: People, pages: list[str], proposal:
     mesh = read_config(answer.content)[0].mesh.to_json()
     assert mesh == proposal.data["mesh"]
     packed = zipfile.ZipFile(io.BytesIO(client.get(pages[3]).content))
-    assert packed.namelist() == ["maxtext.sh", "maxtext_check.sh", "plain_jax.py", "axlearn_mesh.py", "config.yaml"]
+    assert packed.namelist() == ["maxtext.sh", "plain_jax.py", "axlearn_mesh.py", "config.yaml"]
     assert packed.read("config.yaml") == answer.content
     assert packed.getinfo("maxtext.sh").external_attr >> 16 & 0o111
     assert client.get(f"{pages[1]}megatron.sh").status_code == 404

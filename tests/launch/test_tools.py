@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax._src import mesh_utils
@@ -97,27 +96,10 @@ def test_an_ironwood_chip_is_two_devices() -> None:
     found = files(config("tpu7x", [4, 4, 4], {"data": 16, "model": 4}, global_batch=256))
     flags = rules.parse_maxtext(script_words(found["maxtext"].text, "FLAGS"))
     assert flags["ici_fsdp_parallelism"] == "32" and flags["per_device_batch_size"] == "2"
-    assert "compile_topology=tpu7x-128\n" in found["maxtext-check"].text
     assert any("two JAX devices" in note for note in found["maxtext"].notes)
     # 16 sequences over 16 shards leave none for a second device, so the sequence axis takes it.
     full = maxtext(config("tpu7x", [4, 4, 4], {"data": 16, "seq": 4}, global_batch=16))
     assert full["ici_context_parallelism"] == "8"
-
-
-@pytest.mark.parametrize(
-    ("chip", "topology", "name"),
-    [("v5e", [16, 16], "v5e-256"), ("v5p", [8, 8, 4], "v5p-512"), ("v4", [2, 2, 1], "v4-8"), ("v6e", [4, 2], "v6e-8")],
-)
-def test_topologies_have_the_names_of_maxtext(chip: str, topology: list[int], name: str) -> None:
-    """TensorCores count on v4 and v5p, chips on v5e and v6e; 4 x 2 is MaxText's 2 x 4."""
-    found = files(config(chip, topology, {"data": int(np.prod(topology))}, global_batch=256))
-    assert f"compile_topology={name}\n" in found["maxtext-check"].text
-
-
-def test_a_slice_without_a_name_has_no_check_but_a_run() -> None:
-    found = files(config("v5e", [8, 32], {"data": 256}, global_batch=256))
-    assert found["maxtext"].produced and not found["maxtext-check"].produced
-    assert "8x32" in found["maxtext-check"].notes[0]
 
 
 @given(st.integers(1, 100_000), st.integers(1, 20_000))
@@ -200,9 +182,6 @@ def test_scripts_run_as_they_stand_and_pass_more_arguments_on(tmp_path: Path) ->
     run = run_script(found["maxtext"].text, tmp_path, LIBTPU_INIT_ARGS="--mine")
     assert run.argv[:2] == ["-m", "maxtext.trainers.pre_train.train"]
     assert run.env["LIBTPU_INIT_ARGS"].split() == ["--mine", "--xla_a=1", "--xla_b=2"]
-    check = run_script(found["maxtext-check"].text, tmp_path)
-    assert check.argv[1] == "maxtext.trainers.pre_train.train_compile"
-    assert "compile_topology=v5e-8" in check.argv and "compile_topology_num_slices=1" in check.argv
     gpu = run_script(files(config("h100", [8, 2], {"data": 8, "model": 2}))["megatron"].text, tmp_path)
     assert gpu.argv[:4] == ["--nproc-per-node", "8", "--nnodes", "2"] and "pretrain_gpt.py" in gpu.argv
 
@@ -213,8 +192,7 @@ HOSTILE = 'x\n`touch pwned`$(touch pwned)\';touch pwned;\'"""\nimport os; os.abo
 def test_nothing_that_a_user_typed_is_run(tmp_path: Path) -> None:
     flags = ["--xla_a=$(touch pwned)", "'; touch pwned; '", '\n"""', "\\"]
     found = files(replace(llama_on_8(xla_flags=flags), name=HOSTILE))
-    for kind in ("maxtext", "maxtext-check"):
-        assert run_script(found[kind].text, tmp_path).code == 0
+    assert run_script(found["maxtext"].text, tmp_path).code == 0
     compile(found["jax"].text, "plain_jax.py", "exec")
     compile(found["axlearn"].text, "axlearn_mesh.py", "exec")
     assert read_config(found["yaml"].text)[0].name == HOSTILE
