@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from formatting.numbers import whole_number
+
 PROFILE_FILES = (
     "*.xplane.pb[.gz] (one per host), a zip or tar.gz of a log directory, XProf's JSON exports, PyTorch traces (one "
     "per rank) or Nsight Systems .sqlite exports"
@@ -11,7 +13,6 @@ PROFILE_FILES = (
 
 
 def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
+    if not (number := whole_number(text, digits=9)):
+        raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text[:40]!r}")
     return number

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from asapweb.cli.arguments import positive
 from asapweb.user_error import UserError
 from campaigns.backends import Backend, Compiled, Local, Modelled
 from campaigns.engine.candidates import TrialCandidates
@@ -14,7 +15,6 @@ from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import parameters_of, searched
 from formatting import plain
-from formatting.numbers import whole_number
 from perfmodel.config import ExperimentConfig
 from perfmodel.config_file import read_config
 from perfmodel.price import NOTHING, Evidence, baseline_of, evidence_of
@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("campaign", help="tune a configuration trial by trial")
     parser.add_argument("config", metavar="CONFIG", help="current configuration, JSON or YAML")
     parser.add_argument(
-        "--trials", default="12", metavar="N", help="maximum number of trials after the first (default 12)"
+        "--trials", type=positive, default=12, metavar="N", help="maximum number of trials after the first (default 12)"
     )
     parser.add_argument(
         "--backend", choices=("modelled", "compiled", "local", "cluster"), default="modelled",
@@ -45,13 +45,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "experiment, or with POST /api/campaigns/"
         )
     config, warnings = read_config(Path(args.config))
-    trials = _whole(args.trials, "--trials")
     if config.measured is not None and config.measured.step_time_s is not None:
         baseline_of(config)  # an impossible step time is an error, not a missing one
     evidence = evidence_of(config) if args.backend != "local" else NOTHING
     space = searched(config, evidence=evidence)
     candidates = space.candidates
-    played, whys, ended = _played(candidates, space.baseline, _backend(args.backend, config, evidence), trials)
+    played, whys, ended = _played(candidates, space.baseline, _backend(args.backend, config, evidence), args.trials)
     best = played.fastest(candidates.tokens)
     return {
         "name": config.name,
@@ -120,12 +119,6 @@ def _row(c: TrialCandidates, trial: Trial) -> dict[str, Any]:
         "peak_memory_bytes": trial.peak_bytes,
         "failure": None if failure is None else failure.to_json(),
     }
-
-
-def _whole(text: str, name: str) -> int:
-    if not (number := whole_number(text, digits=9)):
-        raise UserError(f"{name} must be a whole number of at least 1, not {text[:40]!r}")
-    return number
 
 
 def as_text(result: dict[str, Any]) -> str:
