@@ -14,25 +14,18 @@ from knowledge.embedded import Embedded, search_column
 
 
 class RecordImport(models.Model):
-    """One file of records that a person gave: checked first, imported once.
+    """One file of records that a person gave.
 
-    report: `services.imports.Report`, and how many were added.  checked: new records that wait to be confirmed.
+    report: `services.imports.Report`; reason: why an earlier version imported nothing of it.
     """
-
-    class State(models.TextChoices):
-        CHECKED = "checked", "Checked"
-        IMPORTED = "imported", "Imported"
-        FAILED = "failed", "Failed"
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, related_name="+", null=True)
     created_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=20, choices=State, default=State.CHECKED)
     name = models.CharField(max_length=255)
     format = models.CharField(max_length=10)
     size_bytes = models.BigIntegerField()
-    checked = models.JSONField(default=list, blank=True)
     report = models.JSONField(default=dict, blank=True)
     reason = models.TextField(blank=True)
 

@@ -14,6 +14,4 @@ urlpatterns = [
     path("history/cited/<path:key>/", views.cited, name="history-cited"),
     path("history/import/", views_import.choose, name="history-import"),
     path("history/import/<int:pk>/", views_import.file, name="history-file"),
-    path("history/import/<int:pk>/confirm/", views_import.confirm, name="history-file-confirm"),
-    path("history/import/<int:pk>/discard/", views_import.discard, name="history-file-discard"),
 ]

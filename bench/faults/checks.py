@@ -42,7 +42,7 @@ def results(ledger: Ledger) -> dict[str, Counter[str]]:
         "answers": Counter(Message.objects.filter(pk__in=ledger.answers).values_list("status", flat=True)),
         "plan requests": Counter(PlanRequest.objects.filter(pk__in=ledger.requests).values_list("status", flat=True)),
         "documents": Counter(Document.objects.filter(pk__in=ledger.documents).values_list("state", flat=True)),
-        "imports": Counter(RecordImport.objects.filter(pk__in=ledger.imports).values_list("state", flat=True)),
+        "imports": Counter(imported=RecordImport.objects.filter(pk__in=ledger.imports).count()),
     }
 
 
@@ -52,7 +52,6 @@ def reasons() -> Counter[str]:
     counts.update(Message.objects.filter(status="failed").values_list("note", flat=True))
     counts.update(PlanRequest.objects.filter(status="failed").values_list("reason", flat=True))
     counts.update(Document.objects.filter(state=State.FAILED).values_list("error", flat=True))
-    counts.update(RecordImport.objects.filter(state="failed").values_list("reason", flat=True))
     return counts
 
 
@@ -134,7 +133,7 @@ def _imports(ledger: Ledger) -> Iterator[str]:
     titles = Counter(HistoryRecord.objects.filter(title__startswith="faults-").values_list("title", flat=True))
     if twice := [title for title, count in titles.items() if count > 1]:
         yield f"records are there twice: {twice}"
-    imported = RecordImport.objects.filter(pk__in=ledger.imports, state="imported").values_list("pk", flat=True)
+    imported = RecordImport.objects.filter(pk__in=ledger.imports).values_list("pk", flat=True)
     if missing := [key for pk in imported for key in ledger.imports[pk] if key not in titles]:
         yield f"records were imported and are not there: {missing}"
 

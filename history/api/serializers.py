@@ -113,19 +113,16 @@ class AlikeSerializer(serializers.Serializer[Any]):
 
 
 class ImportSerializer(serializers.ModelSerializer[RecordImport]):
-    """A file of records.  state `checked`: awaiting confirmation; reason: why it failed.
+    """A file of records.
 
-    report: numbers of rows, good (valid), new (not stored yet), duplicates, bad and, once imported, added; errors and
-    warnings by row and column; preview: the first records.
+    report: numbers of rows, good (valid), duplicates, bad and added; errors and warnings by row and column.
     """
 
     report = serializers.DictField(read_only=True)
 
     class Meta:
         model = RecordImport
-        fields = (
-            "id", "team", "state", "name", "format", "size_bytes", "reason", "report", "created_at", "finished_at",
-        )  # fmt: skip
+        fields = ("id", "team", "name", "format", "size_bytes", "reason", "report", "created_at", "finished_at")
         read_only_fields = fields
 
 
@@ -134,7 +131,4 @@ class ImportRequest(serializers.Serializer[Any]):
 
     file = serializers.FileField(allow_empty_file=True)
     type = serializers.ChoiceField(choices=FORMATS, required=False, help_text="Default: from the file name.")
-    dry_run = serializers.BooleanField(
-        default=False, help_text="Check only; confirm the import to store the valid rows."
-    )
     team = serializers.IntegerField(required=False, min_value=1, help_text="One of your teams; default: your first.")

@@ -126,7 +126,7 @@ class RecordViewSet(GenericViewSet[HistoryRecord]):
 class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObjects[RecordImport]):
     """Record files imported by the caller's teams."""
 
-    queryset = RecordImport.objects.defer("checked").order_by("-pk")
+    queryset = RecordImport.objects.order_by("-pk")
     serializer_class = ImportSerializer
 
     def get_parsers(self) -> list[Any]:
@@ -140,26 +140,11 @@ class ImportViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObject
         tags=["history"],
     )
     def create(self, request: Request) -> Response:
-        """Validate a file of records and import its valid rows; with `dry_run`, validate only."""
+        """Import the valid rows of a file of records; the report names what is wrong with the others."""
         values = validated(ImportRequest, request)
         team = team_for(request, Role.ENGINEER)
-        made = imports.receive(
-            team, request.user, values["file"], kind=values.get("type", ""), straight=not values["dry_run"]
-        )
+        made = imports.receive(team, request.user, values["file"], kind=values.get("type", ""))
         return Response(ImportSerializer(made).data, status=status.HTTP_201_CREATED)
-
-    @extend_schema(
-        operation_id="history_imports_confirm",
-        request=None,
-        responses={200: ImportSerializer, 403: Detail, 409: Detail},
-        tags=["history"],
-    )
-    @action(detail=True, methods=["post"])
-    def confirm(self, request: Request, pk: str) -> Response:
-        """Import the valid rows of a checked file."""
-        made = self.get_object()
-        imports.confirm(made)
-        return Response(ImportSerializer(made).data)
 
 
 def _teams(request: Request) -> list[int]:

@@ -98,19 +98,6 @@ def test_an_engineer_imports_and_a_viewer_does_not(people):
     assert people.api("engineer").post(IMPORTS, into, format="multipart").status_code == 403
 
 
-def test_a_dry_run_is_confirmed_later(people):
-    api = people.api("engineer")
-    made = api.post(IMPORTS, upload([record("a")], dry_run="true"), format="multipart").json()
-    assert made["state"] == "checked" and made["report"]["new"] == 1 and HistoryRecord.objects.count() == 0
-    address = f"{IMPORTS}{made['id']}/confirm/"
-    assert people.api("viewer").post(address).status_code == 403
-    assert people.api("outsider").post(address).status_code == 404
-    done = api.post(address).json()
-    assert done["state"] == "imported" and done["report"]["added"] == 1
-    again = api.post(address)
-    assert again.status_code == 409 and "not waiting" in again.json()["detail"]
-
-
 def test_a_wrong_file_is_a_sentence(people):
     api = people.api("engineer")
     wrong = {"file": SimpleUploadedFile("r.xlsx", b"PK")}

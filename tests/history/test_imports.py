@@ -8,7 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from history.models import HistoryRecord, RecordImport
 from history.services import formats, imports, search, store
-from history.services.imports import ImportRefused, State
+from history.services.imports import ImportRefused
 from tests.history.records import record
 
 
@@ -19,54 +19,38 @@ def file(records, kind: str = "jsonl", extra: bytes = b"") -> SimpleUploadedFile
 BAD = b'{"id": "bad", "title": "t", "changes": ["mash"], "source": "s", "speedup": 1.5}\n'
 
 
-def test_a_file_is_checked_first_and_nothing_is_stored(people):
-    store.add(record("known"), people.team)
-    made = imports.receive(
-        people.team, people.engineer, file([record("new"), record("known"), record("new")], extra=BAD)
-    )
-    assert made.state == State.CHECKED
+def test_good_rows_are_imported_and_bad_ones_are_named(people):
+    store.add(record("known", title="As it was"), people.team)
+    given = [record("a"), record("known", title="As it would be"), record("b", provenance="measured"), record("a")]
+    made = imports.receive(people.team, people.engineer, file(given, extra=BAD))
     report = made.report
-    assert [report[name] for name in ("rows", "good", "new", "duplicates", "bad")] == [4, 3, 1, 2, 1]
+    assert [report[name] for name in ("rows", "good", "added", "duplicates", "bad")] == [5, 4, 2, 2, 1]
     assert report["errors"] == [
         {
-            "row": 4,
+            "row": 5,
             "column": "changes",
             "message": "has 'mash'; did you mean 'mesh'?; use mesh, batch, remat, weight_sharding, xla_flags, "
             "precision, kernel, model, software, other",
         }
     ]
-    assert [(row["id"], row["duplicate"]) for row in report["preview"]] == [
-        ("new", False), ("known", True), ("new", True),
-    ]  # fmt: skip
-    assert HistoryRecord.objects.count() == 1
-
-
-def test_good_rows_are_imported_and_bad_ones_stay_out(people):
-    store.add(record("known", title="As it was"), people.team)
-    given = [record("a"), record("known", title="As it would be"), record("b", provenance="measured")]
-    made = imports.receive(people.team, people.engineer, file(given, extra=BAD))
-    imports.confirm(made)
-    assert made.state == State.IMPORTED and made.report["added"] == 2 and made.checked == []
     rows = {row.key: row for row in HistoryRecord.objects.all()}
     assert set(rows) == {"a", "b", "known"} and rows["known"].title == "As it was"
     assert rows["b"].provenance == "imported"  # it was measured, but not here
     assert rows["a"].added_by == people.engineer and rows["a"].imported == made and rows["a"].team == people.team
-    with pytest.raises(ImportRefused, match="imported"):
-        imports.confirm(made)
 
 
-def test_a_straight_import_does_both(people):
-    made = imports.receive(people.team, people.engineer, file([record("a")], "csv"), straight=True)
-    assert made.state == State.IMPORTED and made.report["added"] == 1
-    again = imports.receive(people.team, people.engineer, file([record("a")], "csv"), straight=True)
-    assert again.state == State.IMPORTED and again.report["duplicates"] == 1 and again.report["new"] == 0
+def test_a_second_import_of_a_file_adds_nothing(people):
+    made = imports.receive(people.team, people.engineer, file([record("a")], "csv"))
+    again = imports.receive(people.team, people.engineer, file([record("a")], "csv"))
+    assert made.report["added"] == 1
+    assert again.report["duplicates"] == 1 and again.report["added"] == 0
     assert HistoryRecord.objects.count() == 1
 
 
 def test_two_teams_may_have_records_of_one_name(people):
     other = people.outsider.memberships.get().team
     for team in (people.team, other):
-        imports.receive(team, people.outsider, file([record("a")]), straight=True)
+        imports.receive(team, people.outsider, file([record("a")]))
     assert HistoryRecord.objects.filter(key="a").count() == 2
 
 
@@ -104,7 +88,7 @@ def test_an_export_of_one_team_is_an_import_of_another(people, kind):
     content = b"".join(formats.download(search.records(search.filtered(people.team, {})), kind))
     assert [row.record for row in formats.read(io.BytesIO(content), kind)] == given[::-1]
     other = people.outsider.memberships.get().team
-    made = imports.receive(other, people.outsider, SimpleUploadedFile(f"r.{kind}", content), straight=True)
+    made = imports.receive(other, people.outsider, SimpleUploadedFile(f"r.{kind}", content))
     assert made.report["added"] == 8, json.dumps(made.report)
     stored = [store.to_record(row) for row in HistoryRecord.objects.filter(team=other).order_by("-key")]
     assert stored == given[::-1]

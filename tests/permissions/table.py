@@ -225,11 +225,8 @@ HISTORY = (
     *reads(ADMINISTRATOR, "/history/{record}/delete/"),
     stores(ADMINISTRATOR, "/history/{record}/delete/"),
     stores(ENGINEER, "/history/import/", file=RECORDS),
-    stores(ENGINEER, "/history/import/{import}/confirm/"),
-    stores(ENGINEER, "/history/import/{import}/discard/"),
     deletes(ADMINISTRATOR, "/api/history/records/{record}/"),
     stores(ENGINEER, "/api/history/imports/", file=RECORDS),
-    stores(ENGINEER, "/api/history/imports/{import}/confirm/"),
 )
 
 PROPOSALS = (
