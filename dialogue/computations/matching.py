@@ -28,6 +28,7 @@ _CLAUSES, CLAUSE = re.compile(r"(?<=[.?!;])\s+|, |: "), 12
 CONFIGURATIONS = 3
 #: Computations of a configuration.
 OF_SETTINGS = ("price", "fits", "why_not", "around")
+_BY_KEY = {item.key: item for item in TABLE}
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Mat
     named = mentions_of(bench, text, before)
     shares = probabilities(text, named)
     leading = max(OF_SETTINGS, key=lambda key: shares[key])  # of a configuration one question, which names the others
-    found: list[tuple[float, Match]] = []
-    for of in TABLE:
-        if of.key == leading and named.configurations:
-            made = [Match(of, dict(each.arguments), each.problem) for each in named.configurations[:CONFIGURATIONS]]
-            found += [(shares[of.key], match) for match in made]
-        elif shares[of.key] >= LEAST and (of.key == leading or of.key not in OF_SETTINGS):
-            found.append((shares[of.key], Match(of, filled(of, named))))
-    return [match for _, match in sorted(found, key=lambda item: -item[0])[:MOST]]
+    asked = [Match(_BY_KEY[leading], dict(each.arguments), each.problem) for each in named.configurations]
+    made = asked[:CONFIGURATIONS] or [Match(_BY_KEY[leading], filled(_BY_KEY[leading], named))]
+    others = [
+        Match(of, filled(of, named)) for of in TABLE if shares[of.key] >= LEAST and of.key not in OF_SETTINGS
+    ]
+    others.sort(key=lambda match: -shares[match.computation.key])
+    kept = made if asked or shares[leading] >= LEAST else []
+    return sorted([*kept, *others[: MOST - len(kept)]], key=lambda match: -shares[match.computation.key])
 
 
 def probabilities(text: str, named: Mentions) -> dict[str, float]:

@@ -58,7 +58,7 @@ _APART = 2
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
 #: What is named to be left.
-INSTEAD = re.compile(r"\b(?:instead of|than|not)\b[^,;.?]*", re.IGNORECASE)
+INSTEAD = re.compile(r"(?:\b(?:instead of|than)|,\s*not)\b[^,;.?]*", re.IGNORECASE)
 #: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
 #: scanned layer.
 _PHRASES = (
@@ -70,12 +70,13 @@ _PHRASES = (
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"[^\s=:,]+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
     (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
+    (re.compile(r"(?<=\d)/(?=[A-Za-z])"), " "),
     (INSTEAD, ""),
 )
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
 )
-_TOKEN = re.compile(r"[^\s,;=:/?!·×\\\"'()]+|[,;?!]")
+_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+|[,;?!]")
 
 
 @dataclass(frozen=True)
