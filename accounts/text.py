@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from agent.messages import clean
 from formatting.numbers import whole_number
+from formatting.text import clean
 
 __all__ = ["UNPRINTABLE", "clean", "display_name", "one_line", "whole_number"]
 

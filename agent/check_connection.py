@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from agent.events import ModelResponse, RunEvent, drive
 from agent.limits import Limits
 from agent.loop import run
-from agent.messages import UserMessage, clean
+from agent.messages import UserMessage
 from agent.provider.settings import Settings
 from agent.tools import Arguments, Tool
 from formatting import plain
+from formatting.text import clean
 
 if TYPE_CHECKING:
     from agent.provider.openai import OpenAIProvider

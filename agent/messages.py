@@ -15,13 +15,6 @@ from pydantic import JsonValue
 __all__ = ["JsonValue"]
 
 
-def clean(text: str) -> str:
-    """The text with surrogate pairs joined, and what no database stores (lone surrogates, NUL) replaced by U+FFFD."""
-    if text.isascii():
-        return text.replace("\0", "\ufffd")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
-
-
 @dataclass(frozen=True)
 class ToolCall:
     """A call that the model asks for.  arguments: the JSON text as the model wrote it, valid or not."""

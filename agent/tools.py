@@ -18,11 +18,12 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
 
-from agent.bounded import bounded, compact
+from agent.bounded import bounded
 from agent.events import ToolReturned
-from agent.messages import JsonValue, ToolCall, clean
+from agent.messages import JsonValue, ToolCall
 from agent.strict_json import loads
 from formatting import did_you_mean
+from formatting.text import clean, clean_json
 
 A = TypeVar("A", bound=BaseModel)
 #: Name of the tool by which an answer in a schema is given.
@@ -110,7 +111,7 @@ def call_tool(tools: dict[str, Tool], call: ToolCall, result_id: str, turn: int 
     except ToolError as error:
         return refused(str(error), call, result_id, turn, arguments)
     room = used.max_chars if isinstance(used.max_chars, int) else used.max_chars(validated)
-    result, truncated = bounded(_json(value, used.name), room)
+    result, truncated = bounded(clean_json(to_jsonable_python(value)), room)
     return ToolReturned(turn, result_id, call.id, call.name, True, arguments, result, truncated)
 
 
@@ -148,26 +149,6 @@ def complaints(error: ValidationError) -> list[str]:
 def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:79] + "…"
-
-
-def _json(value: object, name: str) -> JsonValue:
-    """The result as JSON values; dataclasses and pydantic models become objects, mappings keep their order."""
-    plain: JsonValue = _cleaned(to_jsonable_python(value))
-    try:
-        compact(plain)
-    except ValueError:
-        raise ValueError(f"The tool {name} returned a number that is not finite; None says that none is.") from None
-    return plain
-
-
-def _cleaned(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): _cleaned(item) for key, item in value.items()}
-    return value
 
 
 # Answers in a schema.

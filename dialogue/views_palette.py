@@ -18,7 +18,7 @@ from dialogue.services import asking, computing, holding
 from dialogue.services.asking import DialogueError
 from dialogue.views_ask import in_thread
 from experiments.models import Experiment
-from experiments.pages import experiment_page
+from experiments.pages import ExperimentPage, experiment_page
 from proposals.agents import chat
 from proposals.agents.settings import typed_value
 from proposals.agents.workbench import Workbench
@@ -49,12 +49,9 @@ def result_context(request: HttpRequest, membership: Membership, experiment: Exp
 def results(request: MemberRequest, pk: int) -> HttpResponse:
     """What the typed text leads to; a part for htmx, else a page."""
     page = experiment_page(request, pk)
-    context = result_context(request, page.membership, page.experiment)
-    context |= {
-        "thread": chosen(request, page.experiment, None), "full": is_full(request), "in_panel": "panel" in request.GET,
-    }  # fmt: skip
+    context = {**result_context(request, page.membership, page.experiment), **_where(request, page)}
     if request.htmx:
-        return render(request, "dialogue/_results.html", {"membership": page.membership, **context})
+        return render(request, "dialogue/_results.html", context)
     return render(request, "dialogue/palette.html", page.context("proposals", **context))
 
 
@@ -73,10 +70,7 @@ def row(request: MemberRequest, pk: int, key: str) -> HttpResponse:
         found = palette.row_of(page.experiment, bench, of, given)
     except DialogueError as error:
         found = palette.Row(of.title, "", str(error))
-    context = {
-        "row": found, "thread": thread, "full": is_full(request), "in_panel": "panel" in request.GET,
-        "membership": page.membership, "experiment": page.experiment, "at": request.GET.get("at", "")[:10],
-    }  # fmt: skip
+    context = {**_where(request, page), "row": found, "at": request.GET.get("at", "")[:10]}
     return render(request, "dialogue/_hit.html", context)
 
 
@@ -88,11 +82,8 @@ def number(request: MemberRequest, pk: int) -> HttpResponse:
     address = link_of(page.experiment)(target)
     if not request.htmx:
         return redirect(address or content.question_url(pk, "verdict"))
-    context = {
-        "address": address, "questions": content.questions_about(page.experiment, target),
-        "thread": chosen(request, page.experiment, None), "full": is_full(request), "in_panel": "panel" in request.GET,
-        "membership": page.membership, "experiment": page.experiment,
-    }  # fmt: skip
+    questions = content.questions_about(page.experiment, target)
+    context = {**_where(request, page), "address": address, "questions": questions}
     return render(request, "dialogue/_number.html", context)
 
 
@@ -118,6 +109,14 @@ def computation(request: MemberRequest, pk: int, key: str) -> HttpResponse:
     except DialogueError as error:
         context |= {"title": of.title, "problem": str(error)}
     return render(request, "dialogue/computation.html", page.context("proposals", **context))
+
+
+def _where(request: HttpRequest, page: ExperimentPage) -> dict[str, Any]:
+    """Return what a part needs to know of the panel or page that shows it."""
+    return {
+        "thread": chosen(request, page.experiment, None), "full": is_full(request), "in_panel": "panel" in request.GET,
+        "membership": page.membership, "experiment": page.experiment,
+    }  # fmt: skip
 
 
 def _given(values: Any, of: Computation) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import httpx2
 import openai
 
 from agent.events import Fault, FaultKind
-from agent.messages import clean
 from agent.provider.bounded_client import ResponseTooLong
 from agent.provider.settings import Settings
 from formatting import limit, plain
+from formatting.text import clean
 
 #: How often a request with this fault may be sent in all; the run's own limit of retries binds too.
 ATTEMPTS: dict[FaultKind, int] = {

@@ -21,7 +21,7 @@ from openai.types.chat import ChatCompletionChunk
 from agent.control import Cancel
 from agent.events import Fault
 from agent.limits import CHARS_PER_TOKEN, Price
-from agent.messages import ToolCall, Usage, clean, size_chars
+from agent.messages import ToolCall, Usage, size_chars
 from agent.provider import faults
 from agent.provider.base import Completion, ProviderError, Request
 from agent.provider.bounded_client import bounded_client
@@ -29,6 +29,7 @@ from agent.provider.line import Line
 from agent.provider.settings import Settings
 from agent.provider.wire import Assembly, wire_message, wire_tool
 from agent.strict_json import loads
+from formatting.text import clean
 
 #: A response longer than this many characters per permitted token is a server that ignores the limit; it is cut.
 _RUNAWAY = 4 * CHARS_PER_TOKEN

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.limits import CHARS_PER_TOKEN
-from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage, clean
+from agent.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 from agent.provider.base import Completion
 from agent.strict_json import loads
 from agent.tools import Tool
+from formatting.text import clean
 
 #: More tokens in one request than any model reads or writes: the server miscounts, and nothing of ours holds the sum.
 _MOST_TOKENS = 10_000_000

@@ -32,7 +32,7 @@ from agent.events import (
 from dialogue import content
 from dialogue.models import Message
 from dialogue.services import asking, holding
-from experiments.services.text import clean, clean_json
+from formatting.text import clean, clean_json
 from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat

@@ -16,7 +16,7 @@ from dialogue.models import Message, Thread
 from dialogue.services import asking, holding
 from dialogue.services.asking import DialogueError
 from experiments.models import Experiment
-from experiments.services.text import clean, clean_json
+from formatting.text import clean, clean_json
 from perfmodel.config import ConfigError
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.workbench import Workbench

@@ -13,7 +13,7 @@ from accounts.models import User
 from dialogue.models import Held, Message, Thread
 from dialogue.services.asking import DialogueError
 from experiments.services import events
-from experiments.services.text import clean, clean_json
+from formatting.text import clean, clean_json
 from perfmodel.config import ExperimentConfig
 from proposals import facts
 from proposals.agents.conversation import ConstraintStated, FactStated, read_effects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.events import RunEvent, event_to_json
-from experiments.services.text import clean_json
+from formatting.text import clean_json
 
 
 def event_data(event: RunEvent, **places: int | None) -> dict[str, Any]:

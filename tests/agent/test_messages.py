@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from agent.events import RunEvent, event_to_json
-from agent.messages import (
-    JsonValue,
-    Usage,
-    clean,
-)
+from agent.messages import JsonValue, Usage
+from formatting.text import clean
 
 _NUMBERS = st.integers(0, 10**9)
 _SECONDS = st.floats(0, 1e6)

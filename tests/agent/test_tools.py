@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,15 +98,6 @@ def test_any_other_exception_is_ours_and_passes() -> None:
 
     with pytest.raises(ZeroDivisionError):
         called(tool(broken), {})
-
-
-def test_a_number_that_is_not_finite_is_our_bug() -> None:
-    def share() -> dict[str, float]:
-        """A share of nothing."""
-        return {"share": math.nan}
-
-    with pytest.raises(ValueError, match="share returned a number that is not finite"):
-        called(tool(share), {})
 
 
 def test_what_no_database_stores_does_not_leave_a_tool() -> None:

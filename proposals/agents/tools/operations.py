@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agent.tools import Arguments, ToolError
 from diagnosis.report import OpDiagnosis
-from formatting import did_you_mean
+from formatting import did_you_mean, listed
 from formatting.numbers import whole_number
 from proposals.agents.tool_result import ABOUT, Result, about, taken
 from proposals.agents.tools.look import finding, refuse_without_profile
@@ -47,7 +47,7 @@ def ops(bench: Workbench, asked: Filter) -> Result:
         every = tuple(op for op in every if op.key in keys)
     matches = [op for op in every if _fits(bench, op, asked)]
     if not matches:
-        return _found(0, hint=_hint(bench, asked))
+        return _found(0, hint=_hint(bench))
     total: dict[str, Any] = {"time_s": _total(matches), "share": sum(op.time_share for op in matches)}
     if asked.group_by:
         return _found(len(matches), sums=_sums(matches, asked)[: asked.top], **total)
@@ -138,15 +138,12 @@ def _total(ops: Sequence[OpDiagnosis]) -> float | None:
     return None if None in times else sum(time or 0.0 for time in times)
 
 
-def _hint(bench: Workbench, asked: Filter) -> str:
+def _hint(bench: Workbench) -> str:
+    """Return what could have been asked for."""
     every = bench.diagnosis.ops
-    if asked.category:
-        known = dict.fromkeys(name for op in every for name in (op.family, op.category) if name)
-        return f"There may be no category {asked.category!r}; there are {', '.join(list(known)[:20])}."
-    if asked.axis:
-        axes = dict.fromkeys("+".join(_axes(op)) for op in every if op.mesh_axis)
-        return f"Collectives ran on {', '.join(list(axes)[:20]) or 'no axis'}."
-    return "No op matches."
+    known = dict.fromkeys(name for op in every for name in (op.family, op.category) if name)
+    axes = dict.fromkeys("+".join(_axes(op)) for op in every if op.mesh_axis)
+    return f"No op matches. Categories: {listed(list(known)[:20])}; axes: {listed(list(axes)[:20]) or 'none'}."
 
 
 def _find(bench: Workbench, name: str) -> OpDiagnosis:
