@@ -29,16 +29,7 @@ from agent.events import (
     ToolReturned,
 )
 from agent.limits import Limits, Meter
-from agent.messages import (
-    AssistantMessage,
-    JsonValue,
-    Message,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-    size_chars,
-)
+from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, ToolMessage, Usage, UserMessage, size_chars
 from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.tools import ANSWER, AnswerError, Tool, answer_tool, by_name, call_tool, parse, refused
 

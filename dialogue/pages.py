@@ -59,10 +59,7 @@ def address(experiment: Experiment, thread: Thread | None, message: Message | No
 
 def panel_context(request: HttpRequest, page: ExperimentPage, thread: Thread | None, **more: Any) -> dict[str, Any]:
     full = more.pop("full", is_full(request))
-    return {
-        **presentation.panel(page.experiment, page.membership, thread, full),
-        **more,
-    }
+    return {**presentation.panel(page.experiment, page.membership, thread, full), **more}
 
 
 def as_panel(

@@ -166,9 +166,8 @@ def _held_words(held: Held) -> str:
         name = "model"
     if held.key.endswith("_bytes") and isinstance(held.value, int | float):
         return f"{name.removesuffix(' bytes').upper()} {limit(held.value, 'bytes', 6)}"
-    return (
-        f"{name} {held.value:,}" if isinstance(held.value, int) and held.value is not True else f"{name} {held.value}"
-    )
+    is_count = isinstance(held.value, int) and held.value is not True
+    return f"{name} {held.value:,}" if is_count else f"{name} {held.value}"
 
 
 def name_of(user: User | None) -> str:
@@ -188,11 +187,8 @@ def state_of(thread: Thread | None) -> str:
 def panel(experiment: Experiment, membership: Membership, thread: Thread | None, full: bool = False) -> dict[str, Any]:
     """What the panel needs.  thread: None for a new one; full: on a page of its own."""
     plan = plans.newest(experiment)
-    stored = (
-        list(thread.messages.select_related("author", "thread__experiment").order_by("pk"))
-        if thread is not None
-        else []
-    )
+    of = thread.messages if thread is not None else Message.objects.none()
+    stored = list(of.select_related("author", "thread__experiment").order_by("pk"))
     rows = [row(message, plan, message is stored[-1]) for message in stored]
     held = [chip(item) for item in holding.held_by(thread)] if thread is not None else []
     return {
@@ -200,9 +196,7 @@ def panel(experiment: Experiment, membership: Membership, thread: Thread | None,
         "membership": membership,
         "plan": plan,
         "thread": thread,
-        "threads": list(
-            Thread.objects.filter(experiment=experiment).exclude(messages=None).select_related("created_by").distinct()
-        ),
+        "threads": list(asking.used(experiment).select_related("created_by").distinct()),
         "rows": rows,
         "held": held,
         "facts": [item for item in held if item.held.kind == Held.Kind.FACT],

@@ -66,12 +66,8 @@ def steps_done(steps: list[dict[str, Any]]) -> int:
 def read(pk: int, place: Place) -> Part[Place]:
     """What came after `place`; text that was withdrawn meanwhile is announced by `reset`."""
     columns = ("revision", "status", "steps", "effects", "note", "provider")
-    row = (
-        Message.objects.filter(pk=pk)
-        .annotate(rest=Substr("text", place.characters + 1))
-        .values(*columns, "rest")
-        .first()
-    )
+    rest = Substr("text", place.characters + 1)
+    row = Message.objects.filter(pk=pk).annotate(rest=rest).values(*columns, "rest").first()
     if row is None:
         return _part([("end", {"status": "gone"})], place, True)
     events: list[tuple[str, dict[str, Any]]] = []
@@ -97,12 +93,8 @@ def _find(request: HttpRequest, pk: int) -> bool:
     """Whether the answer is one the user may read (raises otherwise)."""
     try:
         message = Message.objects.filter(pk=pk, role=Message.Role.ASSISTANT).values("thread_id").first()
-        get_for(
-            authenticated_user(request),
-            Thread.objects.only("pk", "team_id"),
-            Role.VIEWER,
-            pk=message["thread_id"] if message else 0,
-        )
+        thread = message["thread_id"] if message else 0
+        get_for(authenticated_user(request), Thread.objects.only("pk", "team_id"), Role.VIEWER, pk=thread)
         return True
     finally:
         connections.close_all()  # the stream may stay open for long, and reads through the watcher

@@ -48,9 +48,7 @@ def matches(bench: Workbench, text: str, before: Sequence[str] = ()) -> list[Mat
     leading = max(OF_SETTINGS, key=lambda key: shares[key])  # of a configuration one question, which names the others
     asked = [Match(_BY_KEY[leading], dict(each.arguments), each.problem) for each in named.configurations]
     made = asked[:CONFIGURATIONS] or [Match(_BY_KEY[leading], filled(_BY_KEY[leading], named))]
-    others = [
-        Match(of, filled(of, named)) for of in TABLE if shares[of.key] >= LEAST and of.key not in OF_SETTINGS
-    ]
+    others = [Match(of, filled(of, named)) for of in TABLE if shares[of.key] >= LEAST and of.key not in OF_SETTINGS]
     others.sort(key=lambda match: -shares[match.computation.key])
     kept = made if asked or shares[leading] >= LEAST else []
     return sorted([*kept, *others[: MOST - len(kept)]], key=lambda match: -shares[match.computation.key])

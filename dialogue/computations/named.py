@@ -43,9 +43,6 @@ class Named:
         """Yield (key, value) of a mapping."""
         return ((key, self[key]) for key in self.item or ())
 
-    def __len__(self) -> int:
-        return len(self.item or ())
-
     def __bool__(self) -> bool:
         return bool(self.item)
 

@@ -19,16 +19,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from agent.control import Cancel
-from agent.events import (
-    Complaint,
-    Final,
-    Retry,
-    RunEvent,
-    Stopped,
-    TextDelta,
-    ToolCalled,
-    ToolReturned,
-)
+from agent.events import Complaint, Final, Retry, RunEvent, Stopped, TextDelta, ToolCalled, ToolReturned
 from dialogue import content
 from dialogue.models import Message
 from dialogue.services import asking, holding

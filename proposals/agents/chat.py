@@ -13,14 +13,7 @@ from agent.loop import Outcome, run
 from agent.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
 from proposals.agents import endpoint
-from proposals.agents.conversation import (
-    AnswerStep,
-    AnswerText,
-    Ask,
-    ConstraintStated,
-    FactStated,
-    MeshOffered,
-)
+from proposals.agents.conversation import AnswerStep, AnswerText, Ask, ConstraintStated, FactStated, MeshOffered
 from proposals.agents.drafts import Sources, look, prompt
 from proposals.agents.references import resolve
 from proposals.agents.toolbox import Agent, toolbox
