@@ -26,7 +26,7 @@ from disk import space
 
 MANIFEST, DUMP, FILES = "manifest.json", "database.dump", "files.tar"
 #: Parts of the data folder that are no data: other programs' own files, what is temporary, and what is made again.
-NOT_DATA = ("postgres", "redis", "run", "logs", "services.json", "uploading", "static")
+NOT_DATA = ("postgres", "redis", "run", "logs", "services.json", "uploading", "static", "reserve")
 #: Begins the names of folders in which a backup gathers its files.
 GATHERED = ".backup-"
 #: Snapshots that are tried: an experiment that is deleted meanwhile takes its files along.

@@ -23,7 +23,6 @@ HEARTBEATS = {
     "proposals_planrequest": "heartbeat_at",
     "proposals_consultation": "heartbeat_at",
     "dialogue_message": "heartbeat_at",
-    "history_recordimport": "heartbeat_at",
     "knowledge_document": "heartbeat_at",
     "knowledge_embeddingjob": "heartbeat_at",
 }
@@ -121,7 +120,6 @@ def settle(home: Path) -> None:
     with _connect(home) as connection:
         for table, column in HEARTBEATS.items():
             connection.execute(f"update {table} set {column} = now() - interval '10 minutes'".encode())
-        connection.execute("update history_recordimport set created_at = now() - interval '10 minutes'")
 
 
 def _connect(home: Path) -> psycopg.Connection[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""`manage.py remove_leftovers`: files in the data folder that nothing names; the worker does it every hour."""
+"""`manage.py remove_leftovers`: files in the data folder that nothing names; the worker does it every half hour."""
 
 from __future__ import annotations
 
