@@ -1,9 +1,11 @@
-"""What the page of a campaign shows: rows, parallel coordinates, and what each parameter matters."""
+"""What the page of a campaign shows: rows, the points of its charts, and what each parameter matters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,10 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, Trial, TrialStatus
 from campaigns.services.planning import SENTENCE, cost_of
-from formatting import seconds
 from proposals.failures.stored import FAILURE
 
-#: Trials of a page of the table; lines of the parallel coordinates that are drawn.
-PAGE, MOST_LINES = 100, 150
+#: Trials of a page of the table; points of a chart: of more trials every improvement and a sample of the others.
+PAGE, MOST_POINTS = 100, 400
 #: Trials that ran from which parameters are compared.
 LEAST_RAN = 5
 #: What the export holds.
@@ -23,29 +24,6 @@ EXPORTED = (
     "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
     "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "chosen_by", "failure",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Of parallel coordinates: its place in percent from the left, and its values in percent from the top."""
-
-    name: str
-    x: float
-    ticks: Sequence[tuple[float, str]]
-
-
-@dataclass(frozen=True)
-class Line:
-    corners: Sequence[tuple[float, float]]
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True)
-class Parallel:
-    axes: Sequence[Axis]
-    lines: Sequence[Line]
-    total: int
 
 
 @dataclass(frozen=True)
@@ -134,43 +112,43 @@ def cause_words(failure: Mapping[str, Any] | None) -> str:
     return FAILURE.read(failure).words if failure else ""
 
 
-def parallel(trials: Sequence[Trial]) -> Parallel | None:
-    """A line per trial over the parameters that differ, to the step time; None where too few ran."""
-    ran = sorted((trial for trial in trials if trial.step_time_s), key=lambda trial: trial.step_time_s or 0.0)
-    varying = varying_parameters(ran)
-    if len(ran) < 2 or not varying:
+def plotted(campaign: Campaign, trials: Sequence[Trial]) -> dict[str, Any] | None:
+    """Return what the charts draw (static/js/campaigns.js); None before any trial ran.
+
+    points: number, state, step time, predicted step time with the ends of its interval, cause of a failure, and values
+    of `names`, parameters that differ between trials that ran, whose values are in `values`.  inside, checked: of how
+    many measured step times that were predicted the interval held.
+    """
+    drawn = [trial for trial in trials if trial.status != TrialStatus.CANCELLED]
+    ran = [trial for trial in drawn if trial.step_time_s]
+    if not ran:
         return None
-    step = max(1, len(ran) // MOST_LINES)
-    drawn = [*ran[: MOST_LINES // 2], *ran[MOST_LINES // 2 :: step]][:MOST_LINES]
-    width = 92.0 / len(varying)
-    places = {
-        name: {value: 8.0 + 78.0 * n / max(1, len(values) - 1) for n, value in enumerate(values)}
-        for name, values in varying.items()
-    }
-    axes = [
-        Axis(name, 4.0 + width * n, [(top, shown(value)) for value, top in places[name].items()])
-        for n, name in enumerate(varying)
+    varying = varying_parameters(ran)
+    bests = accumulate((trial.step_time_s or inf for trial in drawn), min)
+    every = -(-len(drawn) // MOST_POINTS)
+    shown_trials = [
+        trial
+        for place, (trial, best) in enumerate(zip(drawn, bests, strict=True))
+        if place % every == 0 or trial.step_time_s == best
     ]
-    times = np.log([trial.step_time_s or 1.0 for trial in ran])
-    span = max(float(times.max() - times.min()), 1e-9)
-
-    def top(value: float) -> float:
-        return 86.0 - 78.0 * float((np.log(value) - times.min()) / span)
-
-    axes.append(
-        Axis(
-            "step time",
-            96.0,
-            [(top(t), str(seconds(t))) for t in (float(np.exp(times.min())), float(np.exp(times.max())))],
-        )
-    )
-    lines = []
-    for rank, trial in reversed(list(enumerate(drawn))):
-        corners = [(axis.x, places[axis.name][_hashed(trial.parameter(axis.name))]) for axis in axes[:-1]]
-        corners.append((96.0, top(trial.step_time_s or 1.0)))
-        kind = "best" if rank == 0 else "good" if rank < len(drawn) / 5 else "other"
-        lines.append(Line(corners, kind, f"trial {trial.number}: {seconds(trial.step_time_s or 0.0)}"))
-    return Parallel(axes, lines, len(ran))
+    checked = [t for t in ran if not t.modelled and t.predicted_low_s and t.predicted_high_s]
+    held = [t for t in checked if (t.predicted_low_s or inf) <= (t.step_time_s or 0.0) <= (t.predicted_high_s or 0.0)]
+    return {
+        "points": [
+            [
+                trial.number, trial.status, trial.step_time_s, trial.predicted_step_time_s, trial.predicted_low_s,
+                trial.predicted_high_s, cause_words(trial.failure), [shown(trial.parameter(name)) for name in varying],
+            ]
+            for trial in shown_trials
+        ],
+        "names": [name.replace("_", " ") for name in varying],
+        "values": [[shown(value) for value in values] for values in varying.values()],
+        "expert": campaign.expert_step_time_s,
+        "modelled": all(trial.modelled for trial in ran),
+        "total": len(drawn),
+        "inside": len(held),
+        "checked": len(checked),
+    }  # fmt: skip
 
 
 def varying_parameters(trials: Sequence[Trial]) -> dict[str, list[Any]]:

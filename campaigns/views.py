@@ -16,11 +16,10 @@ from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
 from accounts.text import whole_number
-from campaigns import charts, presentation
+from campaigns import presentation
 from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial
 from campaigns.services import campaigns as services
-from campaigns.trajectory import trajectory as trajectory_of
 from experiments.pages import experiment_page
 from experiments.services import configuration
 from perfmodel.config import missing_facts
@@ -70,15 +69,11 @@ def campaign(request: MemberRequest, pk: int) -> HttpResponse:
     rows = _ordered(rows, order)
     listed = Paginator(rows, presentation.PAGE).get_page(request.GET.get("page"))
     names = list(presentation.varying_parameters(trials))[:MOST_COLUMNS]
-    trajectory, parallel = trajectory_of(row, trials), presentation.parallel(trials)
     context = page.context(
         "campaigns",
         campaign=row,
         over=presentation.overview(row, trials),
-        trajectory=trajectory,
-        trajectory_chart=charts.trajectory(trajectory) if trajectory else "",
-        parallel=parallel,
-        parallel_chart=charts.parallel(parallel) if parallel else "",
+        plot=presentation.plotted(row, trials),
         importance=presentation.importance(trials),
         memory=presentation.memory_of(row),
         page=listed,

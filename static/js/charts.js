@@ -106,5 +106,10 @@
   document.addEventListener("htmx:load", event => { if (event.target !== document.body) drawAll(event.target); });
   document.addEventListener("themechange", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.charts = { draw, redraw, kinds, clicks, base, axis, tokens, fmt, time, rich };
+  // Kinds of other scripts come later: `data-plot` becomes `data-chart` once its kind is known.
+  function plots(root = document) {
+    root.querySelectorAll("[data-plot]:not([data-chart])").forEach(el => { el.dataset.chart = el.dataset.plot; draw(el); });
+    if (root === document) document.addEventListener("htmx:load", event => { if (event.target !== document.body) plots(event.target.parentNode || event.target); });
+  }
+  window.charts = { draw, plots, redraw, kinds, clicks, base, axis, tokens, fmt, time, rich };
 })();

@@ -1,7 +1,7 @@
 /* Explore: sliders over the sizes an axis may have; the server keeps the product and answers.  Charts of Explore and Accuracy. */
 "use strict";
 (function () {
-  const { kinds, clicks, base, axis, draw, fmt, time, rich } = window.charts;
+  const { kinds, clicks, base, axis, plots, fmt, time, rich } = window.charts;
   const names = (axes, sizes) => axes.map((name, at) => name + " " + sizes[at]).join(" · ");
 
   /* dots: [GB, ms, sizes, kind] with kind 0 legal, 1 on the front, 2 too large */
@@ -55,10 +55,7 @@
     };
   };
 
-  /* `data-plot` becomes `data-chart` once its kind is known */
-  const plots = root => root.querySelectorAll("[data-plot]:not([data-chart])").forEach(el => { el.dataset.chart = el.dataset.plot; draw(el); });
-  plots(document);
-  document.addEventListener("htmx:load", event => { if (event.target !== document.body) plots(event.target.parentNode || event.target); });
+  plots();
 
   const form = document.getElementById("explore");
   if (!form) return;

@@ -14,7 +14,6 @@ from campaigns import presentation
 from campaigns.models import TrialStatus
 from campaigns.services import campaigns, running
 from campaigns.services.campaigns import CampaignRequest
-from campaigns.trajectory import trajectory
 from experiments.models import Experiment
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
@@ -135,38 +134,38 @@ def test_the_best_of_the_head_is_the_fastest_of_the_table(ended):
     assert over.speedup == pytest.approx(trials[0].step_time_s / over.best.step_time_s)
 
 
-def test_the_line_of_the_best_so_far_never_rises(ended):
-    found = trajectory(ended, list(ended.trials.all()))
-    tops = [top for _, top in found.best]
-    assert tops == sorted(tops)
-    assert {mark.kind for mark in found.marks} == {"grid", "baseline", "expert"}
-
-
-def test_a_trial_is_drawn_with_what_was_predicted_before_it(ended):
+def test_every_trial_is_drawn_with_what_was_predicted_before_it(ended):
     trials = list(ended.trials.all())
-    found = trajectory(ended, trials)
-    points = {point.title.partition(":")[0]: point for point in found.points}
-    assert points["Current configuration"].interval is None
-    for trial in trials[1:]:
-        interval = points[f"Trial {trial.number}"].interval
-        assert interval.top < interval.predicted < interval.bottom
-        assert "80 % interval" in points[f"Trial {trial.number}"].title
+    found = presentation.plotted(ended, trials)
+    assert [point[0] for point in found["points"]] == [trial.number for trial in trials] and found["expert"] == 0.9
+    assert found["points"][0][3:6] == [None, None, None]
+    for _, _, _, predicted, low, high, _, values in found["points"][1:]:
+        assert low < predicted < high and len(values) == len(found["names"])
+        assert all(value in known for value, known in zip(values, found["values"], strict=True))
 
 
 def test_of_step_times_that_were_measured_it_says_how_many_were_inside(ended):
     ended.trials.filter(number__gt=0).update(modelled=False, predicted_low_s=1e-9, predicted_high_s=1e9)
     ended.trials.filter(number=1).update(predicted_high_s=2e-9)
     trials = list(ended.trials.all())
-    found = trajectory(ended, trials)
+    found = presentation.plotted(ended, trials)
     ran = [trial for trial in trials if trial.number and trial.step_time_s]
-    assert (found.inside, found.checked) == (len(ran) - bool(trials[1].step_time_s), len(ran))
+    assert (found["inside"], found["checked"]) == (len(ran) - bool(trials[1].step_time_s), len(ran))
+
+
+def test_of_many_trials_every_improvement_is_drawn(ended, monkeypatch):
+    monkeypatch.setattr(presentation, "MOST_POINTS", 2)
+    trials = list(ended.trials.all())
+    numbers = {point[0] for point in presentation.plotted(ended, trials)["points"]}
+    best = min((trial for trial in trials if trial.step_time_s), key=lambda trial: trial.step_time_s)
+    assert best.number in numbers and len(numbers) < len(trials)
 
 
 def test_a_trial_that_has_not_ended_is_drawn_where_it_is_expected(people, ready):
     campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=6))
     running.run(campaign.trials.get(number=0).pk)
-    found = trajectory(campaign, list(campaign.trials.all()))
-    assert [point.kind for point in found.points] == ["better", "open"]
+    points = presentation.plotted(campaign, list(campaign.trials.all()))["points"]
+    assert [point[1] for point in points] == ["done", "waiting"] and points[1][3]
 
 
 def test_shares_of_variance_are_shares(ended):
