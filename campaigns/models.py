@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import BaseValidator, MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.urls import reverse
@@ -14,10 +17,20 @@ from django.utils.functional import cached_property
 from experiments.fields import OrderedJSONField
 from jobs.models import Job
 from launches.models import ArmRun
+from launches.services.choices import MOST_STEPS, TOOLS
 from perfmodel.config import shown_sizes
 
-#: Tokens of a language model, in and out, that a campaign may spend unless it says otherwise.
-MOST_TOKENS = 500_000
+#: Of a trial on the cluster, warm-up among them.
+LEAST_STEPS = 10
+
+
+def between(least: int, most: int) -> list[BaseValidator]:
+    return [MinValueValidator(least), MaxValueValidator(most)]
+
+
+def positive(value: float) -> None:
+    if not 0.0 < value < inf:
+        raise ValidationError("Give a positive number, or leave it out.")
 
 
 class CampaignStatus(models.TextChoices):
@@ -32,12 +45,10 @@ class Campaign(Job):
     """A search for the fastest configuration of an experiment, trial by trial.
 
     status: running ⇄ paused, then done, cancelled or failed; a campaign that has ended goes on where a failed trial is
-    tried again.  config: the experiment's when it began; constraints: what its trials keep to.  to_budget:
-    go on where it has converged.  most_*: the budget, None for no limit;
-    dollars_per_chip_hour: what a chip costs.  expert_step_time_s: what somebody reached by hand.  tool, steps, server:
+    tried again.  config: the experiment's when it began; constraints: what its trials keep to.  tool, steps, server:
     of trials on the cluster, as of a launch.  considered, held_back: of the space.  analysis: the newest bottleneck
-    analysis.  use_language_model: whether a language model is asked for trials, with at most most_tokens in all;
-    tokens, cost_usd: what that took so far.  advice: what it asked for and is not planned yet.
+    analysis.  tokens, cost_usd: what the language model took so far.  advice: what it asked for and is not planned yet.
+    What has a label is declared once for the form of the page, the REST API and `services.campaigns.begin`.
     """
 
     class Backend(models.TextChoices):
@@ -50,24 +61,36 @@ class Campaign(Job):
     experiment = models.ForeignKey("experiments.Experiment", on_delete=models.CASCADE, related_name="campaigns")
     status = models.CharField(max_length=20, choices=CampaignStatus, default=CampaignStatus.RUNNING)
     reason = models.TextField(blank=True)
-    backend = models.CharField(max_length=20, choices=Backend)
+    backend = models.CharField("Run trials on", max_length=20, choices=Backend, default=Backend.MODELLED)
     config = OrderedJSONField()
     constraints = OrderedJSONField(default=dict, blank=True)
-    parallel = models.PositiveSmallIntegerField(default=1)
-    to_budget = models.BooleanField(default=False)
-    most_trials = models.PositiveIntegerField()
-    most_s = models.FloatField(null=True, blank=True)
-    most_dollars = models.FloatField(null=True, blank=True)
-    dollars_per_chip_hour = models.FloatField(null=True, blank=True)
-    expert_step_time_s = models.FloatField(null=True, blank=True)
-    tool = models.CharField(max_length=20, blank=True)
-    steps = models.PositiveIntegerField(null=True, blank=True)
+    most_trials = models.PositiveIntegerField("Maximum trials", default=20, validators=between(1, 20_000))
+    parallel = models.PositiveSmallIntegerField("Trials in parallel", default=1, validators=between(1, 64))
+    most_s = models.FloatField("Time limit (s)", null=True, blank=True, validators=[positive])
+    most_dollars = models.FloatField("Cost limit ($)", null=True, blank=True, validators=[positive])
+    dollars_per_chip_hour = models.FloatField("Price per chip-hour ($)", null=True, blank=True, validators=[positive])
+    expert_step_time_s = models.FloatField(
+        "Best hand-tuned step time (s)", null=True, blank=True, validators=[positive],
+        help_text="Shown in the plot as a reference line.",
+    )  # fmt: skip
+    most_tokens = models.PositiveIntegerField(
+        "Token limit", default=500_000, validators=between(1, 100_000_000),
+        help_text="Of the language model, input plus output, where it chooses trials.",
+    )  # fmt: skip
+    tool = models.CharField(
+        "Training program", max_length=20, blank=True, choices=TOOLS, default="maxtext",
+        help_text="Used only on the team's cluster, set under Settings, Launching.",
+    )  # fmt: skip
+    steps = models.PositiveIntegerField(
+        "Steps per trial", null=True, blank=True, default=30, validators=between(LEAST_STEPS, MOST_STEPS),
+        help_text="Used only on the team's cluster.",
+    )  # fmt: skip
+    to_budget = models.BooleanField("Use the whole budget, even after convergence", default=False)
+    use_language_model = models.BooleanField("Let the language model choose trials", default=False)
     server = models.CharField(max_length=300, blank=True)
     considered = models.PositiveIntegerField(default=0)
     held_back = OrderedJSONField(default=dict, blank=True)
     analysis = OrderedJSONField(default=dict, blank=True)
-    use_language_model = models.BooleanField(default=False)
-    most_tokens = models.PositiveIntegerField(default=MOST_TOKENS)
     tokens = models.PositiveBigIntegerField(default=0)
     cost_usd = models.FloatField(null=True, blank=True)
     advice = models.JSONField(null=True, blank=True)

@@ -39,7 +39,9 @@ def campaigns(request: MemberRequest, pk: int) -> HttpResponse:
     at_fault = ""
     if posted and form.is_valid():
         try:
-            return redirect(services.begin(page.experiment, request.user, form.asked(request.build_absolute_uri("/"))))
+            return redirect(
+                services.begin(page.experiment, request.user, form.drafted(request.build_absolute_uri("/")))
+            )
         except services.CampaignError as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
             at_fault = error.field.replace(".", "-") if error.field.startswith("measured.") else ""

@@ -16,11 +16,10 @@ from accounts.models import Role
 from accounts.permissions import get_for
 from accounts.rest import Detail, Invalid, TeamObjects, validated
 from campaigns import presentation
-from campaigns.models import MOST_TOKENS, Campaign, Trial
+from campaigns.models import Campaign, Trial
 from campaigns.services import campaigns as services
 from experiments.api.common import ConfigErrors
 from experiments.models import Experiment
-from launches.services.choices import MOST_STEPS, TOOLS
 
 
 class CampaignSerializer(serializers.ModelSerializer[Campaign]):
@@ -30,6 +29,7 @@ class CampaignSerializer(serializers.ModelSerializer[Campaign]):
     config = serializers.DictField(read_only=True)
     constraints = serializers.DictField(read_only=True)
     held_back = serializers.DictField(read_only=True, help_text="Candidates rejected, by the first rule violated.")
+    tool = serializers.CharField(read_only=True)  # empty where nothing is launched
     analysis = serializers.SerializerMethodField()
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
 
@@ -72,40 +72,17 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
         return str(presentation.stored_sentence(trial.why))
 
 
-class BeginSerializer(serializers.Serializer[Any]):
+class BeginSerializer(serializers.ModelSerializer[Campaign]):
     experiment = serializers.IntegerField(min_value=1)
-    backend = serializers.ChoiceField(
-        choices=Campaign.Backend.choices,
-        default=Campaign.Backend.MODELLED,
-        help_text="modelled: predicted step time and memory; nothing runs.  compiled: predicted step time, memory from "
-        "the compiler.  cluster: trials run on the team's launch backend.",
-    )
-    most_trials = serializers.IntegerField(min_value=1, max_value=services.MOST_TRIALS, default=20)
-    parallel = serializers.IntegerField(min_value=1, max_value=services.MOST_PARALLEL, default=1)
-    to_budget = serializers.BooleanField(default=False, help_text="Continue to the trial budget after convergence.")
-    most_s = serializers.FloatField(required=False, allow_null=True, default=None)
-    most_dollars = serializers.FloatField(required=False, allow_null=True, default=None)
-    dollars_per_chip_hour = serializers.FloatField(required=False, allow_null=True, default=None)
-    expert_step_time_s = serializers.FloatField(required=False, allow_null=True, default=None)
     constraints = serializers.DictField(required=False, default=dict, help_text="As in a plan request.")
-    use_language_model = serializers.BooleanField(
-        default=False, help_text="Let the configured language model suggest trials; uses tokens."
-    )
-    most_tokens = serializers.IntegerField(
-        min_value=1,
-        max_value=services.MOST_CAP,
-        default=MOST_TOKENS,
-        help_text="Language-model budget, input and output tokens.",
-    )
-    tool = serializers.ChoiceField(
-        choices=tuple(TOOLS.items()),
-        default=services.CampaignRequest.tool,
-        help_text="Training program for trials on the cluster.",
-    )
-    steps = serializers.IntegerField(
-        min_value=services.LEAST_STEPS, max_value=MOST_STEPS, default=services.CampaignRequest.steps,
-        help_text="Steps per trial on the team's cluster.",
-    )  # fmt: skip
+
+    class Meta:
+        model = Campaign
+        fields = (
+            "experiment", "backend", "most_trials", "parallel", "to_budget", "most_s", "most_dollars",
+            "dollars_per_chip_hour", "expert_step_time_s", "constraints", "use_language_model", "most_tokens", "tool",
+            "steps",
+        )  # fmt: skip
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
@@ -137,9 +114,8 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
         values = validated(BeginSerializer, request)
         experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=values.pop("experiment"))
         try:
-            made = services.begin(
-                experiment, request.user, services.CampaignRequest(**values, server=request.build_absolute_uri("/"))
-            )
+            draft = Campaign(**values, server=request.build_absolute_uri("/"))
+            made = services.begin(experiment, request.user, draft)
         except services.CampaignError as error:
             raise Invalid(str(error), {error.field: str(error)} if error.field else None) from error
         return Response(CampaignSerializer(made).data, status=status.HTTP_201_CREATED)

@@ -3,6 +3,8 @@ from django.conf import settings
 from django.db import migrations, models
 
 import experiments.fields
+from campaigns.models import between, positive
+from launches.services.choices import TOOLS
 
 
 class Migration(migrations.Migration):
@@ -47,19 +49,39 @@ class Migration(migrations.Migration):
                             ("modelled", "Performance model (runs nothing)"),
                             ("recorded", "Recorded landscape"),
                         ],
+                        default="modelled",
                         max_length=20,
+                        verbose_name="Run trials on",
                     ),
                 ),
                 ("config", experiments.fields.OrderedJSONField()),
                 ("constraints", experiments.fields.OrderedJSONField(blank=True, default=dict)),
                 ("landscape", models.JSONField(blank=True, null=True)),
-                ("parallel", models.PositiveSmallIntegerField(default=1)),
-                ("to_budget", models.BooleanField(default=False)),
-                ("most_trials", models.PositiveIntegerField()),
-                ("most_s", models.FloatField(blank=True, null=True)),
-                ("most_dollars", models.FloatField(blank=True, null=True)),
-                ("dollars_per_chip_hour", models.FloatField(blank=True, null=True)),
-                ("expert_step_time_s", models.FloatField(blank=True, null=True)),
+                (
+                    "parallel",
+                    models.PositiveSmallIntegerField("Trials in parallel", default=1, validators=between(1, 64)),
+                ),
+                ("to_budget", models.BooleanField("Use the whole budget, even after convergence", default=False)),
+                (
+                    "most_trials",
+                    models.PositiveIntegerField("Maximum trials", default=20, validators=between(1, 20_000)),
+                ),
+                ("most_s", models.FloatField("Time limit (s)", blank=True, null=True, validators=[positive])),
+                ("most_dollars", models.FloatField("Cost limit ($)", blank=True, null=True, validators=[positive])),
+                (
+                    "dollars_per_chip_hour",
+                    models.FloatField("Price per chip-hour ($)", blank=True, null=True, validators=[positive]),
+                ),
+                (
+                    "expert_step_time_s",
+                    models.FloatField(
+                        "Best hand-tuned step time (s)",
+                        blank=True,
+                        null=True,
+                        validators=[positive],
+                        help_text="Shown in the plot as a reference line.",
+                    ),
+                ),
                 ("considered", models.PositiveIntegerField(default=0)),
                 ("held_back", experiments.fields.OrderedJSONField(blank=True, default=dict)),
                 ("analysis", experiments.fields.OrderedJSONField(blank=True, default=dict)),
@@ -87,12 +109,40 @@ class Migration(migrations.Migration):
                 ),
                 ("advice", models.JSONField(blank=True, null=True)),
                 ("cost_usd", models.FloatField(blank=True, null=True)),
-                ("most_tokens", models.PositiveIntegerField(default=500000)),
+                (
+                    "most_tokens",
+                    models.PositiveIntegerField(
+                        "Token limit",
+                        default=500_000,
+                        validators=between(1, 100_000_000),
+                        help_text="Of the language model, input plus output, where it chooses trials.",
+                    ),
+                ),
                 ("tokens", models.PositiveBigIntegerField(default=0)),
-                ("use_language_model", models.BooleanField(default=False)),
+                ("use_language_model", models.BooleanField("Let the language model choose trials", default=False)),
                 ("server", models.CharField(blank=True, max_length=300)),
-                ("steps", models.PositiveIntegerField(blank=True, null=True)),
-                ("tool", models.CharField(blank=True, max_length=20)),
+                (
+                    "steps",
+                    models.PositiveIntegerField(
+                        "Steps per trial",
+                        blank=True,
+                        null=True,
+                        default=30,
+                        validators=between(10, 10_000),
+                        help_text="Used only on the team's cluster.",
+                    ),
+                ),
+                (
+                    "tool",
+                    models.CharField(
+                        "Training program",
+                        blank=True,
+                        max_length=20,
+                        choices=TOOLS,
+                        default="maxtext",
+                        help_text="Used only on the team's cluster, set under Settings, Launching.",
+                    ),
+                ),
             ],
             options={
                 "ordering": ["-pk"],

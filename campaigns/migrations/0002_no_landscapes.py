@@ -23,7 +23,9 @@ class Migration(migrations.Migration):
                     ("compiled", "Compile check (predicted step time, compiled memory)"),
                     ("modelled", "Performance model (runs nothing)"),
                 ],
+                default="modelled",
                 max_length=20,
+                verbose_name="Run trials on",
             ),
         ),
     ]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -15,7 +11,7 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from agent.provider.settings import SettingsError
 from campaigns.engine.space import key_of, settings_of
-from campaigns.models import MOST_TOKENS, Campaign, CampaignStatus, Trial, TrialStatus
+from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import launched, planning, spaces
 from campaigns.services.queues import CAMPAIGNS, TRIALS
 from diagnosis import services as diagnosis_services
@@ -32,42 +28,16 @@ from proposals.agents import endpoint
 from proposals.constraints import Constraints
 from proposals.services import compiling
 
-#: Trials of one campaign, and of it at the same time.
-MOST_TRIALS, MOST_PARALLEL = 20_000, 64
-#: Tokens that a campaign may be allowed.
-MOST_CAP = 100_000_000
 #: Campaigns of an experiment that run or wait at the same time.
 MOST_OPEN = 5
-#: Of a trial on the cluster, warm-up among them.
-LEAST_STEPS = 10
 
 
 class CampaignError(Refused):
-    """It cannot be done as asked.  field: of the request or the configuration (dotted) that is at fault, if one is."""
+    """It cannot be done as draft.  field: of the request or the configuration (dotted) that is at fault, if one is."""
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
         self.field = field
-
-
-@dataclass(frozen=True)
-class CampaignRequest:
-    """What a campaign is to be, as columns of `Campaign`.  tool, steps, server: of trials on the cluster only."""
-
-    backend: str = Campaign.Backend.MODELLED
-    most_trials: int = 20
-    parallel: int = 1
-    to_budget: bool = False
-    most_s: float | None = None
-    most_dollars: float | None = None
-    dollars_per_chip_hour: float | None = None
-    expert_step_time_s: float | None = None
-    constraints: Mapping[str, Any] | None = None
-    use_language_model: bool = False
-    most_tokens: int = MOST_TOKENS
-    tool: str = "maxtext"
-    steps: int = 30
-    server: str = ""
 
 
 def model_missing() -> str:
@@ -78,17 +48,21 @@ def model_missing() -> str:
         return str(error)
 
 
-def begin(experiment: Experiment, user: User, asked: CampaignRequest) -> Campaign:
-    """Raises CampaignError; Http404 and PermissionDenied below engineer."""
+def begin(experiment: Experiment, user: User, draft: Campaign) -> Campaign:
+    """Begin a campaign as drafted: an unsaved row whose fields its form or serializer has validated.
+
+    Raises CampaignError; Http404 and PermissionDenied below engineer.
+    """
     check(user, experiment, Role.ENGINEER)
-    config, constraints = _checked(experiment, asked)
-    columns = {**vars(asked), "constraints": constraints.to_json(), "config": config_to_json(config)}
-    on_cluster = {name: columns.pop(name) for name in ("tool", "steps", "server")}
-    if asked.backend == Campaign.Backend.CLUSTER:
-        columns |= on_cluster
-        _launchable(Campaign(experiment=experiment, created_by=user, **on_cluster), config)
-    if asked.backend == Campaign.Backend.COMPILED:
-        _compilable(config, asked.parallel)
+    config, constraints = _checked(experiment, draft)
+    draft.experiment, draft.team_id, draft.created_by = experiment, experiment.team_id, user
+    draft.config, draft.constraints = config_to_json(config), constraints.to_json()
+    if draft.backend == Campaign.Backend.CLUSTER:
+        _launchable(draft, config)
+    else:
+        draft.tool, draft.steps, draft.server = "", None, ""
+    if draft.backend == Campaign.Backend.COMPILED:
+        _compilable(config, draft.parallel)
     with transaction.atomic():
         events.lock(experiment.pk)
         open_ones = experiment.campaigns.filter(status__in=(CampaignStatus.RUNNING, CampaignStatus.PAUSED))
@@ -96,23 +70,21 @@ def begin(experiment: Experiment, user: User, asked: CampaignRequest) -> Campaig
             raise CampaignError(
                 f"{MOST_OPEN} campaigns of this experiment are open; wait for one to end, or cancel one."
             )
-        made = Campaign.objects.create(team_id=experiment.team_id, experiment=experiment, created_by=user, **columns)
+        draft.save()
         try:
-            field = spaces.field_of(made)
+            field = spaces.field_of(draft)
         except ConfigError as error:
             raise CampaignError(str(error), error.field) from error
-        made.considered, made.held_back = field.considered, dict(field.held_back)
-        made.save(update_fields=["considered", "held_back"])
-        _create_baseline_trial(made, field.config)
-        events.append(experiment, "campaign", "user", user=user, data={"campaign": made.pk, "backend": made.backend})
-        CAMPAIGNS.enqueue(made.pk)
-    return made
+        draft.considered, draft.held_back = field.considered, dict(field.held_back)
+        draft.save(update_fields=["considered", "held_back"])
+        _create_baseline_trial(draft, field.config)
+        events.append(experiment, "campaign", "user", user=user, data={"campaign": draft.pk, "backend": draft.backend})
+        CAMPAIGNS.enqueue(draft.pk)
+    return draft
 
 
 def _launchable(drafted: Campaign, config: ExperimentConfig) -> None:
     """Raises CampaignError where its first trial could not be launched as the team's settings are."""
-    if (drafted.steps or 0) < LEAST_STEPS:
-        raise CampaignError(f"A trial on the cluster takes at least {LEAST_STEPS} steps; the first ones are warm-up.")
     try:
         launched.check(drafted, config)
     except (LaunchError, BundleError) as error:
@@ -136,7 +108,7 @@ def _create_baseline_trial(campaign: Campaign, config: ExperimentConfig) -> None
     TRIALS.enqueue(trial.pk)
 
 
-def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[ExperimentConfig, Constraints]:
+def _checked(experiment: Experiment, draft: Campaign) -> tuple[ExperimentConfig, Constraints]:
     config = configuration.load(experiment)
     if config is None:
         raise CampaignError("The experiment has no valid configuration; open Configuration and save it.")
@@ -147,32 +119,16 @@ def _checked(experiment: Experiment, asked: CampaignRequest) -> tuple[Experiment
     diagnosed = diagnosis_services.newest(experiment)
     if diagnosed is not None and diagnosed.value.not_modelled:
         raise CampaignError(diagnosed.value.not_modelled)
-    if asked.backend not in Campaign.Backend.values:
-        raise CampaignError(f"The backend must be one of {', '.join(Campaign.Backend.values)}.")
-    for name, most in (("most_trials", MOST_TRIALS), ("parallel", MOST_PARALLEL), ("most_tokens", MOST_CAP)):
-        if not 1 <= getattr(asked, name) <= most:
-            raise CampaignError(f"{_WORDS[name]} must be between 1 and {most:,}.")
-    if asked.use_language_model and (lacking := model_missing()):
+    if draft.use_language_model and (lacking := model_missing()):
         raise CampaignError(lacking)
-    for name in ("most_s", "most_dollars", "dollars_per_chip_hour", "expert_step_time_s"):
-        value = getattr(asked, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise CampaignError(f"{_WORDS[name]} must be a positive number, or left out.")
-    if asked.most_dollars is not None and asked.dollars_per_chip_hour is None:
+    if draft.most_dollars is not None and draft.dollars_per_chip_hour is None:
         raise CampaignError("A budget in dollars needs the price of a chip per hour.", "dollars_per_chip_hour")
     try:
-        constraints = Constraints.from_json(asked.constraints or {})
+        constraints = Constraints.from_json(draft.constraints or {})
         constraints.check(config)
     except ConfigError as error:
         raise CampaignError(str(error).removeprefix("constraints.")) from error
     return config, constraints
-
-
-_WORDS = {
-    "most_trials": "The number of trials", "parallel": "The number of trials at a time",
-    "most_tokens": "The number of tokens", "most_s": "The budget in time", "most_dollars": "The budget in dollars",
-    "dollars_per_chip_hour": "The price of a chip per hour", "expert_step_time_s": "The step time to compare with",
-}  # fmt: skip
 
 
 def pause(campaign: Campaign, user: User) -> None:

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 from django.db import transaction
 
+from campaigns.models import Campaign
 from campaigns.services import campaigns
-from campaigns.services.campaigns import CampaignError, CampaignRequest
+from campaigns.services.campaigns import CampaignError
 from diagnosis import services as diagnosis_services
 from experiments.models import RunStatus
 from experiments.services import profiles, runs
@@ -51,7 +52,7 @@ def test_the_run_is_ready_and_every_entry_gives_the_reason(people, recommender, 
     own = client.post(f"/plans/{plan.pk}/own/price/", {"mesh_data": 4, "mesh_model": 4}, headers={"hx-request": "true"})
     assert RECOMMENDER in own.content.decode()
     with pytest.raises(CampaignError, match="recommender"):
-        campaigns.begin(recommender, people.engineer, CampaignRequest(backend="modelled"))
+        campaigns.begin(recommender, people.engineer, Campaign(backend="modelled"))
 
 
 def test_the_dialogue_can_look_at_the_run_and_prices_nothing(people, recommender):

@@ -54,7 +54,7 @@ def api(db):
         "history/records": store.add(record("fuzzed"), people.team).pk,
         "history/imports": imports.receive(people.team, people.engineer, upload("records.csv", b"id\nx\n")).pk,
     }
-    schema.ids["campaigns"] = campaigns.begin(ready.experiment, people.engineer, campaigns.CampaignRequest()).pk
+    schema.ids["campaigns"] = campaigns.begin(ready.experiment, people.engineer, campaigns.Campaign()).pk
     approved = ready.plan.proposals.get(rank=2)
     reviews.decide(approved, people.reviewer, "approved", "Fuzzed.")
     schema.ids["launches"] = launching.launch(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,12 @@ def campaigns(ready: Any, people: Any) -> Iterator[dict[str, int]]:
 
     made = {}
     for state in STATES:
-        asked = services.CampaignRequest(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
+        asked = services.Campaign(most_trials=12, expert_step_time_s=1.2, dollars_per_chip_hour=4.0)
         if state == "advised":
             with ScriptedServer(eager) as model, pytest.MonkeyPatch.context() as patch:
                 patch.setenv("OPENAI_BASE_URL", model.url)
                 patch.setenv("ASAP_LLM_MODEL", "scripted")
-                asked = replace(asked, most_trials=6, parallel=3, use_language_model=True)
+                asked.most_trials, asked.parallel, asked.use_language_model = 6, 3, True
                 campaign = services.begin(ready, people.engineer, asked)
                 running.run(campaign.trials.get(number=0).pk)
             made[state] = campaign.pk

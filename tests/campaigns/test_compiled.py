@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from campaigns.backends import Compiled, Modelled, Stopped
-from campaigns.models import TrialStatus
+from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns, running
-from campaigns.services.campaigns import CampaignError, CampaignRequest
+from campaigns.services.campaigns import CampaignError
 from perfmodel.config_file import parse_config
 from proposals.compiling import targets
 from tests.backend.factories import CONFIG
@@ -96,9 +96,7 @@ class TestCampaign:
     @pytest.mark.usefixtures("scripted")
     def test_what_does_not_fit_is_not_tried_fuller(self, people, ready, monkeypatch):
         steer(monkeypatch, COMPILER="out of memory")
-        campaign = campaigns.begin(
-            ready.experiment, people.engineer, CampaignRequest(backend="compiled", most_trials=1)
-        )
+        campaign = campaigns.begin(ready.experiment, people.engineer, Campaign(backend="compiled", most_trials=1))
         running.run(campaign.trials.get(number=0).pk)
         failed = campaign.trials.get(number=0)
         assert failed.failure["cause"] == "out_of_memory" and failed.failure["forbidden"]["rule"] == "memory"
@@ -106,13 +104,13 @@ class TestCampaign:
     @pytest.mark.usefixtures("scripted")
     def test_two_are_compiled_at_a_time(self, people, ready):
         with pytest.raises(CampaignError, match="At most 2 trials are compiled at a time"):
-            campaigns.begin(ready.experiment, people.engineer, CampaignRequest(backend="compiled", parallel=3))
+            campaigns.begin(ready.experiment, people.engineer, Campaign(backend="compiled", parallel=3))
 
     def test_without_the_compiler_one_sentence_says_how_to_get_it(self, people, ready):
         if targets.installed("tpu"):
             pytest.skip("libtpu is installed here")
         with pytest.raises(CampaignError, match="bin/bootstrap tpu"):
-            campaigns.begin(ready.experiment, people.engineer, CampaignRequest(backend="compiled"))
+            campaigns.begin(ready.experiment, people.engineer, Campaign(backend="compiled"))
 
 
 def test_the_command_says_how_to_get_the_compiler_and_where_a_cluster_is_used(tmp_path, capsys):

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns.models import CampaignStatus, TrialStatus
+from campaigns.models import Campaign, CampaignStatus, TrialStatus
 from campaigns.services import campaigns
-from campaigns.services.campaigns import CampaignRequest
 from launches.models import ArmRun
 from launches.services import choices, launching
 from tests.campaigns.cluster import turn
@@ -54,7 +53,7 @@ def server(people: Any, settings: Any, tmp_path: Any) -> Iterator[FakeKubernetes
 
 
 def begin(people: Any, ready: Any, **more: Any) -> Any:
-    asked = CampaignRequest(**{"backend": "cluster", "most_trials": 2, "server": "http://testserver"} | more)
+    asked = Campaign(**{"backend": "cluster", "most_trials": 2, "server": "http://testserver"} | more)
     campaign = campaigns.begin(ready.experiment, people.engineer, asked)
     turn(campaign)
     return campaign

@@ -16,7 +16,7 @@ from campaigns.agents import tuner
 from campaigns.engine.space import key_of, searched, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import advising, campaigns, planning, running
-from campaigns.services.campaigns import CampaignError, CampaignRequest
+from campaigns.services.campaigns import CampaignError
 from experiments.models import Event
 from experiments.sentences import spans_of
 from perfmodel.config import flat_sizes
@@ -94,7 +94,7 @@ def chosen(number: int) -> Any:
 
 
 def begin(people: Any, ready: Any, **more: Any) -> Campaign:
-    return campaigns.begin(ready.experiment, people.engineer, CampaignRequest(**{"most_trials": 3, **more}))
+    return campaigns.begin(ready.experiment, people.engineer, Campaign(**{"most_trials": 3, **more}))
 
 
 def advised(people: Any, ready: Any, **more: Any) -> Campaign:

@@ -11,9 +11,8 @@ from io import StringIO
 import pytest
 
 from campaigns import presentation
-from campaigns.models import TrialStatus
+from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns, running
-from campaigns.services.campaigns import CampaignRequest
 from experiments.models import Experiment
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
@@ -31,9 +30,7 @@ def unsent(monkeypatch):
 
 @pytest.fixture
 def ended(people, ready):
-    campaign = campaigns.begin(
-        ready.experiment, people.engineer, CampaignRequest(most_trials=6, expert_step_time_s=0.9)
-    )
+    campaign = campaigns.begin(ready.experiment, people.engineer, Campaign(most_trials=6, expert_step_time_s=0.9))
     while waiting := campaign.trials.filter(status=TrialStatus.WAITING).first():
         running.run(waiting.pk)
     campaign.refresh_from_db()
@@ -82,7 +79,7 @@ def test_without_a_profile_to_read_the_measured_step_time_calibrates(people, rea
     ready.experiment.runs.update(status="failed")
     Experiment.objects.filter(pk=ready.experiment.pk).update(config=measured(3.0))
     ready.experiment.refresh_from_db()
-    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=1))
+    campaign = campaigns.begin(ready.experiment, people.engineer, Campaign(most_trials=1))
     running.run(campaign.trials.get(number=0).pk)
     assert campaign.trials.get(number=0).step_time_s == pytest.approx(3.0)
 
@@ -95,7 +92,7 @@ def test_a_budget_in_dollars_asks_for_the_price_beside_its_field(people, ready):
 
 
 def test_a_page_follows_a_paused_campaign_until_its_trials_have_ended(people, ready):
-    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest())
+    campaign = campaigns.begin(ready.experiment, people.engineer, Campaign())
     campaign.trials.update(status=TrialStatus.RUNNING)
     campaigns.pause(campaign, people.engineer)
     address = f"/campaigns/{campaign.pk}/"
@@ -122,7 +119,7 @@ def test_trials_that_nobody_ran_are_predicted(people, ended):
 
 def test_the_first_trial_of_the_model_takes_what_was_measured_without_a_profile(people):
     experiment = started(people, measured(3.0))
-    campaign = campaigns.begin(experiment, people.engineer, CampaignRequest(most_trials=1))
+    campaign = campaigns.begin(experiment, people.engineer, Campaign(most_trials=1))
     running.run(campaign.trials.get(number=0).pk)
     assert campaign.trials.get(number=0).step_time_s == pytest.approx(3.0)
 
@@ -162,7 +159,7 @@ def test_of_many_trials_every_improvement_is_drawn(ended, monkeypatch):
 
 
 def test_a_trial_that_has_not_ended_is_drawn_where_it_is_expected(people, ready):
-    campaign = campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=6))
+    campaign = campaigns.begin(ready.experiment, people.engineer, Campaign(most_trials=6))
     running.run(campaign.trials.get(number=0).pk)
     points = presentation.plotted(campaign, list(campaign.trials.all()))["points"]
     assert [point[1] for point in points] == ["done", "waiting"] and points[1][3]
@@ -224,3 +221,13 @@ def test_of_a_modelled_campaign_the_best_so_far_is_predicted_not_measured(ended)
     words = json.dumps(list(ended.trials.filter(number__gt=0).values_list("why", flat=True)))
     assert re.findall(r'"best so far"[^{}]*"(predicted|measured)"', words).count("predicted")
     assert not re.search(r'"best so far"[^{}]*"measured"', words)
+
+
+@pytest.mark.parametrize(("field", "value"), [("most_trials", 0), ("steps", 3), ("most_dollars", -1), ("tool", "bash")])
+def test_page_and_rest_refuse_the_same_values(people, ready, field, value):
+    client, given = people.client("engineer"), {"backend": "modelled", "most_trials": 3, "parallel": 1, field: value}
+    assert client.post(f"/experiments/{ready.experiment.pk}/campaigns/", given).status_code == 400
+    given["experiment"] = ready.experiment.pk
+    answer = client.post("/api/campaigns/", given, content_type="application/json")
+    assert answer.status_code == 400 and field in answer.json()["errors"]
+    assert not ready.experiment.campaigns.exists()

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from campaigns.models import CampaignStatus
+from campaigns.models import Campaign, CampaignStatus
 from campaigns.services import campaigns
-from campaigns.services.campaigns import CampaignRequest
 from launches.services import choices
 from tests.campaigns.cluster import settle
 from tests.launches.slurm_cluster import Cluster, missing
@@ -42,7 +41,7 @@ def test_trials_run_as_slurm_jobs_and_report(people, ready, live_server, setting
         settings.LAUNCH_CONFIG = str(operator)
         setup = f"export PATH={tools}:$PATH ASAP_SPOOL={tmp_path}/spool"
         choices.save(people.team, people.administrator, "slurm", {"setup": setup, "partition": "train"})
-        asked = CampaignRequest(backend="cluster", tool="trial", steps=12, most_trials=2, server=live_server.url)
+        asked = Campaign(backend="cluster", tool="trial", steps=12, most_trials=2, server=live_server.url)
         campaign = settle(campaigns.begin(ready.experiment, people.engineer, asked))
     finally:
         cluster.stop()

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from campaigns.models import TrialStatus
+from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns
-from campaigns.services.campaigns import CampaignRequest
 from proposals.models import Measurement
 from tests.backend.factories import upload
 from tests.campaigns.cluster import enable, turn
@@ -77,7 +76,7 @@ def test_what_a_trial_prints_and_what_its_cluster_says(
     section = f'submit = "echo 7"\nstatus = "bash -c \'echo running; cat {tmp_path}/said >&2; exit 3\'"'
     enable(people, settings, tmp_path, section)
     campaign = campaigns.begin(
-        ready.experiment, people.engineer, CampaignRequest(backend="cluster", most_trials=2, server="http://testserver")
+        ready.experiment, people.engineer, Campaign(backend="cluster", most_trials=2, server="http://testserver")
     )
     turn(campaign)
     trial = campaign.trials.select_related("launch").get()

@@ -9,9 +9,8 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from campaigns.models import TrialStatus
+from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns, launched
-from campaigns.services.campaigns import CampaignRequest
 from experiments.models import Experiment
 from launches.models import ArmRun, Launch
 from launches.services import launching
@@ -163,7 +162,7 @@ def test_a_job_that_was_being_submitted_meanwhile_is_ended(people, approved, can
 
 def test_a_campaign_on_the_cluster_is_cancelled_first(people, ready, cancelled):
     experiment = ready.experiment
-    asked = CampaignRequest(backend="cluster", most_trials=3, server="http://testserver")
+    asked = Campaign(backend="cluster", most_trials=3, server="http://testserver")
     campaign = campaigns.begin(experiment, people.engineer, asked)
     said = f"Campaign {campaign.pk} has not ended; its trials on the cluster would continue unmonitored."
     assert said in page(people, experiment)  # its first trial may be launched at any moment
@@ -183,6 +182,6 @@ def test_a_campaign_on_the_cluster_is_cancelled_first(people, ready, cancelled):
 
 
 def test_a_campaign_that_launches_nothing_goes_with_its_experiment(people, ready):
-    campaigns.begin(ready.experiment, people.engineer, CampaignRequest(most_trials=3))
+    campaigns.begin(ready.experiment, people.engineer, Campaign(most_trials=3))
     assert "A campaign running on this server is stopped." in page(people, ready.experiment)
     assert "Deleted baseline" in delete(people, ready.experiment)

@@ -147,7 +147,7 @@ def make_objects(people: People, mark: str) -> dict[str, Any]:
 
 def _campaign(people: People, experiment: Experiment, mark: str) -> int:
     """A campaign whose first trial failed."""
-    made = campaigns.begin(experiment, people.engineer, campaigns.CampaignRequest(most_trials=3))
+    made = campaigns.begin(experiment, people.engineer, campaigns.Campaign(most_trials=3))
     failure = {"cause": "unknown", "confidence": 0.0, "sentence": f"{mark} broke.", "lines": 1}
     made.trials.filter(number=0).update(status="failed", failure=failure, why=f"What {mark} runs.")
     return made.pk
