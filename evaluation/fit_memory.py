@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
@@ -68,19 +68,19 @@ def fit_peaks(rows: Rows, name: str, start: Profiles, without: str | None = None
     `start`."""
     priors = {key: sd for key, sd in PEAK_PRIORS[name].items() if key != without}
     centre = load_memory_profiles(fitted=False)[name]
-    log_prior = np.log([getattr(centre, key) for key in priors])
+    log_prior = np.log([centre[key] for key in priors])
     deviation = np.array(list(priors.values()))
 
     def profile(x: Floats) -> MemoryProfile:
         values = dict(zip(priors, np.exp(log_prior + x * deviation).tolist(), strict=True))
-        return replace(start[name], **values)
+        return {**start[name], **values}
 
     def residuals(x: Floats) -> Floats:
         error = np.log(peak(rows, constants({**start, name: profile(x)})) / rows.measured_bytes) / NOISE
         robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
         return np.concatenate([robust, x])
 
-    near = np.array([max(getattr(start[name], key), 1e-9) for key in priors])
+    near = np.array([max(start[name][key], 1e-9) for key in priors])
     begin = np.clip((np.log(near) - log_prior) / deviation, -5.9, 5.9)
     return profile(least_squares(residuals, begin, bounds=(-6.0, 6.0), xtol=1e-5, ftol=1e-6).x)
 
@@ -90,15 +90,16 @@ def fit_crash(rows: Rows, name: str, start: Profiles) -> CrashFit:
 
     def unlikely(x: Floats) -> float:
         unfilled, needed, spread, other = x[0], x[1], np.exp(x[2]), x[3]
-        profile = replace(start[name], unfilled=unfilled, held_needed=needed)
+        profile = {**start[name], "unfilled": unfilled, "held_needed": needed}
         used = memory.per_chip(rows.work, constants({**start, name: profile}))
         room = ndtr(np.log(used.capacity / used.needed) / spread)
         ran = np.clip((1.0 - other) * room, 1e-9, 1.0 - 1e-9)
-        shrunk = ((unfilled - load_memory_profiles(fitted=False)[name].unfilled) / CRASH_PRIORS["unfilled"]) ** 2
-        shrunk += ((needed - load_memory_profiles(fitted=False)[name].held_needed) / CRASH_PRIORS["held_needed"]) ** 2
+        moved = {"unfilled": unfilled, "held_needed": needed}
+        prior = load_memory_profiles(fitted=False)[name]
+        shrunk = sum(((moved[key] - prior[key]) / deviation) ** 2 for key, deviation in CRASH_PRIORS.items())
         return float(0.5 * shrunk - np.sum(np.log(np.where(rows.ran, ran, 1.0 - ran))))
 
-    first = np.array([start[name].unfilled, start[name].held_needed, np.log(start[name].crash_spread), 0.05])
+    first = np.array([*(start[name][key] for key in CRASH_PRIORS), np.log(start[name]["crash_spread"]), 0.05])
     solution = minimize(unlikely, first, method="L-BFGS-B", bounds=[(0.0, 0.3), (0.0, 1.0), (-4.0, -0.5), (0.0, 0.3)]).x
     return CrashFit(float(solution[0]), float(solution[1]), float(np.exp(solution[2])), float(solution[3]))
 
@@ -128,9 +129,10 @@ def fit(left_out: Mask | None = None, start: Fit | None = None) -> Fit:
         for _ in range(1 if start else ROUNDS):
             profiles[name] = fit_peaks(peaks, name, profiles)
             crash = fit_crash(judged, name, profiles)
-            profiles[name] = replace(
-                profiles[name], unfilled=crash.unfilled, held_needed=crash.held_needed, crash_spread=crash.spread
-            )
+            profiles[name] = {
+                **profiles[name],
+                "unfilled": crash.unfilled, "held_needed": crash.held_needed, "crash_spread": crash.spread,
+            }  # fmt: skip
         crashes[name] = crash
     return Fit(profiles, crashes)
 
@@ -172,8 +174,9 @@ def unseen_source(source: str) -> Floats:
     return np.asarray(np.log(peak(rows, constants(load_memory_profiles(fitted=False))) / rows.measured_bytes))
 
 
-def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | None = None) -> Floats:
-    """log(predicted / measured) of the sweep, each model by a fit of the peaks of the other, with a changed profile.
+def ablated(name: str, changed: MemoryProfile, without: str | None, changed_rows: Rows | None = None) -> Floats:
+    """log(predicted / measured) of the sweep, each model by a fit of the peaks of the other, with a changed profile
+    of this name.
 
     without: the constant that is not fitted.  changed_rows: the sweep's peaks with something changed in their runs.
     """
@@ -181,10 +184,10 @@ def ablated(changed: MemoryProfile, without: str | None, changed_rows: Rows | No
     error = np.empty(len(rows))
     for model in sorted(set(rows.models)):
         mask = rows.models == model
-        profiles = {**whole_fit().profiles, changed.name: changed}
-        fitted = fit_peaks(rows.take(~mask), changed.name, profiles, without)
+        profiles = {**whole_fit().profiles, name: changed}
+        fitted = fit_peaks(rows.take(~mask), name, profiles, without)
         chosen = rows.take(mask)
-        error[mask] = np.log(peak(chosen, constants({**profiles, changed.name: fitted})) / chosen.measured_bytes)
+        error[mask] = np.log(peak(chosen, constants({**profiles, name: fitted})) / chosen.measured_bytes)
     return error
 
 
@@ -197,19 +200,20 @@ def finished(fitted: Fit) -> Profiles:
     """The profiles with their spreads.  Where nobody published who ran out of memory, that of the peaks decides."""
     profiles = dict(fitted.profiles)
     source = spread_of(np.concatenate([unseen_source(name) for name in memory_rows.PRINTED]))
+    spreads = ("spread_mesh", "spread_workload", "spread_source")
     for name in profiles:
-        profiles[name] = replace(profiles[name], spread_mesh=source, spread_workload=source, spread_source=source)
+        profiles[name] = {**profiles[name], **dict.fromkeys(spreads, source)}
     # Two models are all that the sweep ran: a workload of a user is more often another model than another scale.
-    profiles["nanotron"] = replace(
-        profiles["nanotron"],
-        spread_mesh=spread_of(out_of_fold("meshes")),
-        spread_workload=max(spread_of(out_of_fold("workloads")), spread_of(out_of_fold("models"))),
-    )
+    workload = max(spread_of(out_of_fold("workloads")), spread_of(out_of_fold("models")))
+    meshes = spread_of(out_of_fold("meshes"))
+    profiles["nanotron"] = {**profiles["nanotron"], "spread_mesh": meshes, "spread_workload": workload}
     # Both sources ran Megatron-LM, and nothing is fitted on either.
     seen = spread_of(np.concatenate([unseen_source("simumax"), unseen_source("optico")]))
-    profiles["megatron-lm"] = replace(profiles["megatron-lm"], spread_mesh=seen, spread_workload=seen)
+    profiles["megatron-lm"] = {**profiles["megatron-lm"], **dict.fromkeys(spreads[:2], seen)}
     return {
-        name: profile if name in FITTED else replace(profile, crash_spread=profile.spread)
+        name: profile
+        if name in FITTED
+        else {**profile, "crash_spread": profile["spread_workload" if profile["measured"] else "spread_source"]}
         for name, profile in profiles.items()
     }
 
@@ -237,11 +241,11 @@ def write_fit(profiles: Profiles) -> None:
     for name, profile in profiles.items():
         before = load_memory_profiles(fitted=False)[name]
         values = {
-            key: getattr(profile, key)
+            key: profile[key]
             for key in (*PEAK_PRIORS.get("nanotron", {}), *CRASH_PRIORS, "crash_spread")
-            if getattr(profile, key) != getattr(before, key)
+            if profile[key] != before[key]
         }
-        values |= {key: getattr(profile, key) for key in ("spread_mesh", "spread_workload", "spread_source")}
+        values |= {key: profile[key] for key in ("spread_mesh", "spread_workload", "spread_source")}
         source = says.get(name, "spreads only: programs whose peaks were predicted before any was fitted")
         lines += ["", f"[profile.{name}]", f'source = "{source}"', *(f"{k} = {v:.5g}" for k, v in values.items())]
     FIT_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")

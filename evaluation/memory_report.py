@@ -239,9 +239,9 @@ def _worst() -> Iterator[str]:
         if change is None:
             full = np.full(len(rows), REMAT.index("full"))
             other = replace(rows, work=replace(rows.work, training=replace(rows.work.training, remat=full)))
-            predicted = peak(other, constants({**fitted, "nanotron": replace(own, held_tensors=0.0)}))
+            predicted = peak(other, constants({**fitted, "nanotron": {**own, "held_tensors": 0.0}}))
         else:
-            predicted = peak(rows, constants({**fitted, "nanotron": replace(own, **change)}))
+            predicted = peak(rows, constants({**fitted, "nanotron": {**own, **change}}))
         near[title] = np.abs(np.log(predicted / rows.measured_bytes))
     yield "## Worst rows"
     yield ""
@@ -272,16 +272,19 @@ def _terms() -> Iterator[str]:
     yield ""
     yield from _header("nanotron without", "median", "mean", "bias")
     fitted = fit_memory.whole_fit().profiles["nanotron"]
-    yield _row("(nothing)", *_percents(*_centre(fit_memory.ablated(fitted, None))))
+    yield _row("(nothing)", *_percents(*_centre(fit_memory.ablated("nanotron", fitted, None))))
     for title, name, value in ABLATIONS:
         without = name if name in fit_memory.PEAK_PRIORS["nanotron"] else None
         changes: dict[str, Any] = {name: value}
-        changed = replace(fitted, **changes)
-        yield _row(title, *_percents(*_centre(fit_memory.ablated(changed, without))))
+        changed = {**fitted, **changes}
+        yield _row(title, *_percents(*_centre(fit_memory.ablated("nanotron", changed, without))))
     rows = peak_rows("ultrascale")
     even = replace(rows.work.training, balanced_stages=np.zeros(len(rows)))
     even_rows = replace(rows, work=replace(rows.work, training=even))
-    yield _row("layers on stages by cost (evenly)", *_percents(*_centre(fit_memory.ablated(fitted, None, even_rows))))
+    yield _row(
+        "layers on stages by cost (evenly)",
+        *_percents(*_centre(fit_memory.ablated("nanotron", fitted, None, even_rows))),
+    )
     yield ""
     yield from _header("Megatron-LM B200 without (nothing fitted)", "median", "mean", "bias")
     rows, design = peak_rows("simumax"), load_memory_profiles(fitted=False)
@@ -292,7 +295,7 @@ def _terms() -> Iterator[str]:
         ("activation and gate product of a gated MLP", {"mlp_extra": 0.0}),
     )
     for title, change in changed_one:
-        profiles = {**design, "megatron-lm": replace(design["megatron-lm"], **change)}
+        profiles = {**design, "megatron-lm": {**design["megatron-lm"], **change}}
         error = np.log(peak(rows, constants(profiles)) / rows.measured_bytes)
         yield _row(title, *_percents(*_centre(error)))
     yield ""
@@ -304,9 +307,9 @@ def _limits() -> Iterator[str]:
     yield ""
     yield from _header("profile", "another mesh", "another workload", "another program", "out-of-memory outcomes")
     for name, profile in profiles.items():
-        seen = (profile.spread_mesh, profile.spread_workload) if profile.measured else (np.nan, np.nan)
+        seen = (profile["spread_mesh"], profile["spread_workload"]) if profile["measured"] else (np.nan, np.nan)
         cells = ["–" if np.isnan(value) else f"{value:.3f}" for value in seen]
-        yield _row(name, *cells, f"{profile.spread_source:.3f}", f"{profile.crash_spread:.3f}")
+        yield _row(name, *cells, f"{profile['spread_source']:.3f}", f"{profile['crash_spread']:.3f}")
     yield ""
     crash = fit_memory.whole_fit().crash["nanotron"]
     long = np.exp(unseen_source("simumax")[peak_rows("simumax").work.training.seq_len > 100_000]) - 1.0

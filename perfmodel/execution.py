@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -125,58 +124,12 @@ def _name(framework: str) -> str | None:
 
 FIT_FILE = Path(__file__).with_name("memory_fit.toml")
 
-#: Spread of log(measured / predicted) of a program whose peaks nobody has measured, until a fit says it.
+#: Spread of log(needed / capacity) of a program whose runs that ran out of memory nobody has published, until a fit
+#: says it.
 SPREAD_UNSEEN = 0.15
 
-
-@dataclass(frozen=True)
-class MemoryProfile:
-    """What a program allocates; see memory_profiles.toml for each number.
-
-    spread_*: of log(measured / predicted) of another mesh of a workload that the fit has seen, another workload,
-    another program; crash_spread: of log(needed / capacity) among runs that ran and that ran out of memory.
-    """
-
-    __pydantic_config__ = EXACT
-
-    name: str
-    measured: bool
-    gradient_bytes: float
-    transient_gradient_bytes: float
-    summed_gradient_bytes: float
-    bucket_bytes: float
-    sharded_gradients: float
-    updated_bytes: float
-    whole_tensors: float
-    optimizer_gather_bytes: float
-    logit_bytes: float
-    logit_gradient_bytes: float
-    mlp_extra: float
-    score_bytes: float
-    runtime_bytes: float
-    workspace_bytes: float
-    held_tensors: float
-    held_share: float
-    held_needed: float
-    fragmentation: float
-    unfilled: float
-    source: str
-    spread_mesh: float = SPREAD_UNSEEN
-    spread_workload: float = SPREAD_UNSEEN
-    spread_source: float = SPREAD_UNSEEN
-    crash_spread: float = SPREAD_UNSEEN
-
-    @property
-    def spread(self) -> float:
-        """Of log(measured / predicted) of a workload that the fit has not seen, of this program or, where nobody has
-        measured it, of a program the fit has not seen."""
-        return self.spread_workload if self.measured else self.spread_source
-
-
-#: Numbers of a profile that are constants of the model, in the order of the fields.
-NUMBERS = tuple(part.name for part in fields(MemoryProfile) if part.type == "float")
-
-
+#: What a program allocates, by the names of memory_profiles.toml.
+MemoryProfile = Mapping[str, float]
 #: Numbers by name, each an array over the profiles in the order of `load_profiles()`.
 MemoryConstants = Mapping[str, Floats]
 
@@ -184,17 +137,18 @@ MemoryConstants = Mapping[str, Floats]
 @cache
 def load_memory_profiles(fitted: bool = True) -> Mapping[str, MemoryProfile]:
     """Return all profiles by name.  fitted: with what is fitted, else as their sources say."""
-    rows = shipped("memory_profiles.toml")
     moved = shipped(FIT_FILE.name)["profile"] if fitted and FIT_FILE.exists() else {}
-    known = {name: {**row, **moved.get(name, {}), "name": name, "source": row["source"]} for name, row in rows.items()}
-    return MappingProxyType(read_rows(MemoryProfile, known))
+    rows = {
+        name: {"crash_spread": SPREAD_UNSEEN, **row, **moved.get(name, {})}
+        for name, row in shipped("memory_profiles.toml").items()
+    }
+    return {name: {key: float(row[key]) for key in row if key != "source"} for name, row in rows.items()}
 
 
 def constants(profiles: Mapping[str, MemoryProfile]) -> MemoryConstants:
-    """The profiles as arrays."""
+    """Return the profiles as arrays."""
     ordered = [profiles[name] for name in load_profiles()]
-    values = {name: np.array([float(getattr(profile, name)) for profile in ordered]) for name in NUMBERS}
-    return values | {"spread": np.array([profile.spread for profile in ordered])}
+    return {name: np.array([profile[name] for profile in ordered]) for name in ordered[0]}
 
 
 @cache
