@@ -145,6 +145,7 @@ def _worker(campaign: int, trials: int) -> subprocess.Popen[bytes]:
 def work(pk: int, trials: int) -> None:
     """What a Celery worker does with the messages of a campaign, without the broker: take what nobody has."""
     from campaigns.engine.candidates import listed
+    from campaigns.engine.space import Space
     from campaigns.models import Campaign
     from campaigns.services import campaigns, planning, running, spaces
     from evaluation.campaigns.landscape import read_landscape
@@ -153,8 +154,7 @@ def work(pk: int, trials: int) -> None:
 
     config = parse_config(CONFIG)[0]
     runs = read_landscape(config, landscape(trials))
-    by_key = {key: row for row, key in enumerate(runs.by_key)}
-    field = spaces.Field(config, listed(runs.configs), by_key, len(by_key), {})
+    field = Space(config, listed(runs.configs), 0, len(runs.configs), {})
     spaces.field_of = lambda _: field
     running.backend_of = lambda _: runs
 

@@ -6,10 +6,11 @@ sentence is shown only where its references lead to results.  Otherwise the buil
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from inspect import getdoc
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,12 +18,12 @@ from agent.control import Cancel
 from agent.events import RunEvent, ToolReturned
 from agent.limits import Limits
 from agent.loop import Outcome, run
-from agent.messages import Message, SystemMessage, Usage, UserMessage
+from agent.messages import Message, SystemMessage, UserMessage
 from agent.provider.base import Provider
 from agent.tools import AnswerError, NoArguments, Tool, parse
 from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
-from campaigns.engine.requested_trials import Refused
+from campaigns.engine.space import Refused, key_of
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents.drafts import Sources, look, prompt
@@ -56,27 +57,26 @@ class TrialRequests(BaseModel):
 
 
 @dataclass(frozen=True)
-class Granted:
-    """A requested trial that is allowed.  candidate: its index; reason: empty if unsupported."""
+class Wish:
+    """A trial that the model asks for and that is allowed, by the key of its configuration.  reason: empty if
+    unsupported."""
 
-    candidate: int
+    key: str
     reason: str
 
 
 @dataclass(frozen=True)
-class TunerOutcome:
-    """Result of the Tuner.
+class Advised:
+    """What came of asking, kept by the campaign until it is planned.
 
-    source: `model`, `fallback` for the built-in choice, or `cancelled`.  refused: sentences on what it last
-    asked for and did not get.  sentence: why the model's trials were not used.
+    model: who was asked.  refused: sentences on what it last asked for and did not get.  sentence: why the built-in
+    choice is used.
     """
 
-    source: Literal["model", "fallback", "cancelled"]
-    granted: tuple[Granted, ...] = ()
+    model: str = ""
+    wishes: tuple[Wish, ...] = ()
     refused: tuple[str, ...] = ()
     sentence: str = ""
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = None
 
 
 def bounds(usual: Limits, tokens: int) -> Limits:
@@ -96,8 +96,9 @@ def bounds(usual: Limits, tokens: int) -> Limits:
 
 def advise(
     question: Question, provider: Provider, limits: Limits, cancel: Cancel | None = None
-) -> Generator[RunEvent, None, TunerOutcome]:
-    """Trials that a model asks for, with all that happens on the way; ends with one Final unless it was cancelled."""
+) -> Generator[RunEvent, None, Advised | None]:
+    """Return the trials that a model asks for, with all that happens on the way; ends with one Final, or with None
+    where it was cancelled."""
     view = Tools(question)
     tools = (
         Tool("campaign", getdoc(view.campaign) or "", NoArguments, lambda _: view.campaign(), 24_000),
@@ -109,30 +110,30 @@ def advise(
         UserMessage("Ask for the next trials."),
         *shown,
     ]
-    judge = _Judge(question)
 
     def check(answer: TrialRequests, results: tuple[ToolReturned, ...]) -> list[str]:
-        return [text for each in judge.judged(answer, (*seen, *results)) for text in each.complaints]
+        return [text for each in _judged(question, answer, (*seen, *results)) for text in each.complaints]
 
     outcome: Outcome[TrialRequests] = yield from run(
         provider, messages, tools=tools, answer=TrialRequests, check=check, limits=limits, cancel=cancel
     )
     answer, stopped = outcome.answer, outcome.stopped
-    spent = (outcome.usage, outcome.cost_usd)
     if stopped is not None and stopped.reason == "cancelled":
-        return TunerOutcome("cancelled", (), (), stopped.sentence, *spent)
+        return None
     if answer is None and stopped is not None and stopped.reason == "rejected":
-        answer = _parsed_answer(stopped.last_answer)
-    judged = judge.judged(answer, (*seen, *outcome.results)) if answer else ()
-    granted = tuple(each.granted for each in judged if each.granted is not None)
+        with suppress(AnswerError):
+            answer = parse(stopped.last_answer or "", TrialRequests)
+    judged = _judged(question, answer, (*seen, *outcome.results)) if answer else []
+    wishes = tuple(each.wish for each in judged if each.wish is not None)
     refused = tuple(each.refused[:MOST_SAID] for each in judged if each.refused)
     sentence = ""
-    if not granted:
-        sentence = _why_none(stopped.sentence if stopped else "", refused)
+    if not wishes:
+        sentence = f"The language model's request was refused: {refused[0]}" if refused else ""
+        sentence = sentence or (stopped.sentence if stopped else "") or "The language model left the choice to it."
     if stopped is not None:
-        said = answer.model_dump(mode="json") if answer and granted else "The built-in acquisition chooses."
-        yield outcome.final(said, "model" if granted else "fallback")
-    return TunerOutcome("model" if granted else "fallback", granted, refused, sentence, *spent)
+        said = answer.model_dump(mode="json") if answer and wishes else "The built-in acquisition chooses."
+        yield outcome.final(said, "model" if wishes else "fallback")
+    return Advised(provider.model, wishes, refused, sentence)
 
 
 def requested(choice: ScoredCandidate, model: str, reason: str) -> Sentence:
@@ -149,26 +150,13 @@ def instead(choice: ScoredCandidate, because: str) -> Sentence:
     return join(" ", [choice.why, "Chosen by the built-in acquisition.", because or NO_MORE])
 
 
-def _why_none(stopped: str, refused: Sequence[str]) -> str:
-    if refused:
-        return f"The language model's request was refused: {refused[0]}"
-    return stopped or "The language model left the choice to it."
-
-
-def _parsed_answer(text: str | None) -> TrialRequests | None:
-    try:
-        return parse(text or "", TrialRequests)
-    except AnswerError:
-        return None
-
-
 @dataclass(frozen=True)
 class _Judged:
     """One requested trial.  refused: why it is not run; wrong: what its sentence refers to wrongly."""
 
     place: int
     what: str
-    granted: Granted | None = None
+    wish: Wish | None = None
     refused: str = ""
     wrong: tuple[str, ...] = ()
 
@@ -180,37 +168,26 @@ class _Judged:
             yield f"Trial {self.place} of your answer: {text}"
 
 
-class _Judge:
-    """Checks requested trials against the rules of the campaign, and the references of their sentences."""
-
-    def __init__(self, question: Question) -> None:
-        self.question = question
-
-    def judged(self, answer: TrialRequests, results: tuple[ToolReturned, ...]) -> tuple[_Judged, ...]:
-        """The first requested trials, up to the limit."""
-        seen: set[int] = set()
-        judged = []
-        sources = Sources.of(results)
-        for place, item in enumerate(answer.trials[: self.question.most], start=1):
-            what = mesh_text({"ici": item.mesh or dict(self.question.register.config.mesh.ici)})[:120]
-            try:
-                row = self._row(item, seen)
-            except Refused as refused:
-                judged.append(_Judged(place, what, refused=str(refused)))
-                continue
-            seen.add(row)
-            wrong = tuple(sources.complaints(item.reason))
-            reason = "" if wrong else sources.line(item.reason).text
-            judged.append(_Judged(place, what, Granted(row, reason), wrong=wrong))
-        return tuple(judged)
-
-    def _row(self, item: TrialRequest, seen: set[int]) -> int:
+def _judged(question: Question, answer: TrialRequests, results: tuple[ToolReturned, ...]) -> list[_Judged]:
+    """Return the first requested trials, up to the limit, held against the rules of the campaign, and their sentences
+    against the results that they refer to."""
+    space, judged, sources = question.space, [], Sources.of(results)
+    seen: set[int] = set()
+    for place, item in enumerate(answer.trials[: question.most], start=1):
+        what = mesh_text({"ici": item.mesh or dict(space.config.mesh.ici)})[:120]
         try:
-            row = self.question.register.find(item.candidate(self.question.register.config))
+            row = space.find(item.candidate(space.config))
+            why = "It is requested twice." if row in seen else question.acquisition.refused(row)
         except ConfigError as error:
-            raise Refused(f"It is not a valid configuration: {error}") from None
-        if row in seen:
-            raise Refused("It is requested twice.")
-        if why := self.question.acquisition.refused(row):
-            raise Refused(why)
-        return row
+            why = f"It is not a valid configuration: {error}"
+        except Refused as refused:
+            why = str(refused)
+        if why:
+            judged.append(_Judged(place, what, refused=why))
+            continue
+        seen.add(row)
+        wrong = tuple(sources.complaints(item.reason))
+        reason = "" if wrong else sources.line(item.reason).text
+        key = key_of(question.acquisition.candidates.configs[row])
+        judged.append(_Judged(place, what, Wish(key, reason), wrong=wrong))
+    return judged

@@ -12,8 +12,7 @@ import numpy as np
 from agent.tools import ToolError
 from campaigns.engine.acquisition import Acquisition, ScoredCandidate
 from campaigns.engine.pool import Trial
-from campaigns.engine.requested_trials import CandidateLookup, Refused
-from campaigns.engine.space import key_of, parameters_of, settings_of
+from campaigns.engine.space import Refused, Space, key_of, parameters_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.roofline import mfu
 from proposals.agents.tool_result import present
@@ -35,7 +34,7 @@ class Question:
     """
 
     acquisition: Acquisition
-    register: CandidateLookup
+    space: Space
     numbers: Sequence[int]
     most: int
     left: Mapping[str, float]
@@ -52,7 +51,7 @@ class Tools:
         """State of the campaign: current configuration, trials, space, budget and the built-in
         candidates."""
         q = self.question
-        config, pool = q.register.config, q.acquisition.pool
+        config, pool = q.space.config, q.acquisition.pool
         tokens = q.acquisition.candidates.tokens
         order = sorted(pool.done, key=lambda trial: (trial.step_time_s or 0.0) / tokens[trial.candidate])
         failures = Counter(CAUSES[t.failure.cause] if t.failure else CAUSES["unknown"] for t in pool.failed)
@@ -74,7 +73,7 @@ class Tools:
         """A configuration as the built-in acquisition sees it: step time, memory, expected improvement over the best
         trial so far, chance to run; or the rule that refuses it."""
         try:
-            row = self.question.register.find(asked.candidate(self.question.register.config))
+            row = self.question.space.find(asked.candidate(self.question.space.config))
         except (Refused, ConfigError) as refused:
             raise ToolError(str(refused)) from None
         return self.priced(self.question.acquisition.choice(row))
@@ -104,13 +103,13 @@ class Tools:
 
     def _ran_as(self, config: ExperimentConfig) -> dict[str, Any]:
         """Step time of the current configuration, measured by the campaign."""
-        row = self.question.register.by_key.get(key_of(config))
+        row = self.question.space.by_key.get(key_of(config))
         ran = next((t for t in self.question.acquisition.pool.done if t.candidate == row), None)
         of = "predicted_" if self.question.modelled else ""
         return {f"{of}step_time_s": _rounded(ran.step_time_s)} if ran is not None else {}
 
     def _configuration(self, row: int) -> dict[str, Any]:
-        config, base = self.question.acquisition.candidates.configs[row], self.question.register.config
+        config, base = self.question.acquisition.candidates.configs[row], self.question.space.config
         now, then = settings_of(config), settings_of(base)
         return {
             "mesh": config.mesh.to_json(),

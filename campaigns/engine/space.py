@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 
 from campaigns.engine.candidates import TrialCandidates, price
 from perfmodel import legality
-from perfmodel.config import ConfigError, ExperimentConfig, missing_facts, placement, shown_sizes, training_key
+from perfmodel.config import ConfigError, ExperimentConfig, Mesh, missing_facts, placement, shown_sizes, training_key
+from perfmodel.config_file import read_mesh
 from perfmodel.price import NOTHING, Evidence, step_times_s
+from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
-from proposals.proposer.changes import further_changes
-from proposals.proposer.limits import rules_of
-from proposals.proposer.space import all_with, enumerate_meshes
+from proposals.proposer.changes import Change, further_changes, given_changes, products, split_once
+from proposals.proposer.limits import broken_by, rules_of
+from proposals.proposer.space import all_with, enumerate_meshes, side_by_side
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
 MOST_CANDIDATES = 4096
@@ -26,15 +29,58 @@ MOST_PRICED = 400_000
 LEAST_FIT = 0.05
 
 
+class Refused(Exception):
+    """It cannot be tried in this campaign.  The text is a sentence that names the rule."""
+
+
 @dataclass(frozen=True)
 class Space:
-    """candidates: the one at `baseline` is the current configuration.  considered: meshes with changes that were
-    priced; held_back: how many of them broke which rule first."""
+    """The candidates of a campaign.
 
+    config: what it began with, the candidate at `baseline`.  considered: meshes with changes that were priced;
+    held_back: how many of them broke which rule first.
+    """
+
+    config: ExperimentConfig
     candidates: TrialCandidates
     baseline: int
     considered: int
     held_back: Mapping[str, int]
+    constraints: Constraints = field(default_factory=Constraints)
+
+    @cached_property
+    def by_key(self) -> dict[str, int]:
+        """Row of each candidate by `key_of`."""
+        return {key_of(config): row for row, config in enumerate(self.candidates.configs)}
+
+    def find(self, of: MeshAndChanges) -> int:
+        """Return the row of a mesh with training keys, however they are written.  Raises Refused."""
+        try:
+            own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
+            change = split_once(self.config, own, change)
+        except ConfigError as error:
+            raise Refused(f"It is not a valid configuration: {error}") from None
+        if wrong := products(self.config, own):
+            raise Refused(wrong[0].reason)
+        if fixed := sorted(set(change) - set(settings_of(self.config))):
+            raise Refused(f"A campaign does not change {', '.join(fixed)}.")
+        asked = replace(candidate(self.config, Candidate(own.to_json(), change)), measured=None)
+        row = self.by_key.get(key_of(asked))
+        if row is None:
+            raise Refused(self._why_not(own, change))
+        return row
+
+    def _why_not(self, mesh: Mesh, change: Change) -> str:
+        """The first rule of the space that it breaks; else that the space is narrower."""
+        meant = side_by_side(self.config, self.config, [(mesh, change)])
+        rules = rules_of(meant, replace(self.constraints, keep_batch=True))
+        broken = next(broken_by(meant, 1, rules), None)
+        if broken is not None:
+            return broken.reason
+        return (
+            f"It is not among the {len(self.candidates):,} candidates of this campaign: it is equivalent to another "
+            "one, changes more settings at once than are searched, or is predicted slower than all of them."
+        )
 
 
 def searched(config: ExperimentConfig, constraints: Constraints | None = None, evidence: Evidence = NOTHING) -> Space:
@@ -74,7 +120,8 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     listed = sorted(by_key.values(), key=lambda item: item[0])
     kept, configs = np.array([row for row, _ in listed]), tuple(one for _, one in listed)
     priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept])
-    return Space(priced, int(np.searchsorted(kept, candidates.baseline)), len(candidates), held_back)
+    baseline = int(np.searchsorted(kept, candidates.baseline))
+    return Space(config, priced, baseline, len(candidates), held_back, rules)
 
 
 def key_of(config: ExperimentConfig) -> str:

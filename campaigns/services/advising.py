@@ -21,10 +21,9 @@ from agent.control import Cancel
 from agent.events import ModelResponse, Retry, RunEvent, Stopped, TextDelta, drive
 from agent.provider.base import Provider
 from campaigns.agents import tuner
-from campaigns.agents.tuner import TunerOutcome
+from campaigns.agents.tuner import Advised
 from campaigns.agents.view import Question
 from campaigns.engine.loop import ScoredCandidate
-from campaigns.engine.space import key_of
 from campaigns.models import Campaign
 from campaigns.services.queues import CAMPAIGNS
 from experiments.codec import Codec
@@ -40,25 +39,6 @@ logger = logging.getLogger(__name__)
 #: While the model is waited for: how often it is looked whether the campaign still runs and is ours.
 LOOK_EVERY_S = 0.5
 OUTDATED = "What the language model requested could no longer be tried when trials were planned."
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A trial that the model asks for, by the key of its configuration, and why."""
-
-    key: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Advised:
-    """What a campaign keeps of advice until it is planned.  model: who gave it; refused: what was wrong with what it
-    asked for last; sentence: why the built-in choice is used."""
-
-    model: str = ""
-    wishes: tuple[Wish, ...] = ()
-    refused: tuple[str, ...] = ()
-    sentence: str = ""
 
 
 ADVICE = Codec(Advised)
@@ -120,14 +100,10 @@ def ask(asking: Asking) -> bool:
         logger.exception("the language model could not be asked for trials of campaign %s", campaign.pk)
         _keep(asking, Advised(sentence=f"Internal error ({type(error).__name__}) while it was asked."))
         raise
-    if advice.source == "cancelled":
-        return _release(asking)
-    configs = asking.question.acquisition.candidates.configs
-    wishes = tuple(Wish(key_of(configs[each.candidate]), each.reason) for each in advice.granted)
-    return _keep(asking, Advised(provider.model, wishes, advice.refused, advice.sentence))
+    return _release(asking) if advice is None else _keep(asking, advice)
 
 
-def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> TunerOutcome:
+def _drive(asking: Asking, provider: Provider, cancel: Cancel) -> Advised | None:
     """Let the Tuner work, each step an Event, its tokens counted as they are spent."""
     campaign = asking.campaign
     limits = tuner.bounds(endpoint.limits(), campaign.most_tokens - campaign.tokens)

@@ -23,7 +23,7 @@ from campaigns.engine.acquisition import look
 from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.loop import LEAST_GAIN, Iteration, ScoredCandidate, iterate
 from campaigns.engine.pool import Pool
-from campaigns.engine.space import key_of, settings_of
+from campaigns.engine.space import Space, key_of, settings_of
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import advising, spaces
 from campaigns.services.advising import ADVICE, Advised, Asking
@@ -91,7 +91,7 @@ def _step(pk: int) -> int | Asking:
         requested = list(advising.wishes(advice, field.by_key))
         step = iterate(candidates, pool, count, least_gain=least_gain, requested=requested)
         if step.choices and campaign.use_language_model and advice is None:
-            question = _question(campaign, candidates, pool, step, min(count, MOST_WISHES), left)
+            question = _question(campaign, field, candidates, pool, min(count, MOST_WISHES), left)
             return advising.claim(campaign, question) or 0
         _store(campaign, candidates, step, counts["last"] + 1, advice)
         if not step.choices:
@@ -137,7 +137,7 @@ def _stop(campaign: Campaign, open_trials: int, reason: str) -> int:
 
 
 def _question(
-    campaign: Campaign, c: TrialCandidates, pool: Pool, step: Iteration, most: int, trials_left: int
+    campaign: Campaign, field: Space, c: TrialCandidates, pool: Pool, most: int, trials_left: int
 ) -> Question:
     left: dict[str, float] = {"trials": trials_left}
     if campaign.most_s is not None:
@@ -146,7 +146,7 @@ def _question(
         left["dollars"] = max(0.0, campaign.most_dollars - cost_of(campaign, _ran_s(campaign)))
     return Question(
         acquisition=look(c, pool),
-        register=spaces.register_of(campaign, c),
+        space=field,
         numbers=list(campaign.trials.order_by("number").values_list("number", flat=True)),
         most=most,
         left=left,

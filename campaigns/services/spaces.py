@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ import numpy as np
 from campaigns.engine.candidates import TrialCandidates, price
 from campaigns.engine.pool import Pool
 from campaigns.engine.pool import Trial as Tried
-from campaigns.engine.requested_trials import CandidateLookup
-from campaigns.engine.space import key_of, searched
+from campaigns.engine.space import Space, searched
 from campaigns.models import Campaign, TrialStatus
 from experiments.lru_cache import LruCache
 from experiments.models import RunStatus
@@ -39,41 +38,18 @@ COLUMNS = (
 _STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
 
 
-@dataclass(frozen=True)
-class Field:
-    """Candidates by the keys of trials.  config: what the campaign began with."""
-
-    config: ExperimentConfig
-    candidates: TrialCandidates
-    by_key: Mapping[str, int]
-    considered: int
-    held_back: Mapping[str, int]
-
-
-def field_of(campaign: Campaign) -> Field:
+def field_of(campaign: Campaign) -> Space:
     """Raises ConfigError where the configuration is none any more, or its measured step time is impossible."""
     # A database that was restored gives numbers away again.
     key = (campaign.pk, campaign.created_at)
-    field: Field = _fields.get(key, lambda: _make(campaign))
+    field: Space = _fields.get(key, lambda: _make(campaign))
     return field
 
 
-def _make(campaign: Campaign) -> Field:
-    config = config_of(campaign)
+def _make(campaign: Campaign) -> Space:
+    config = parse_config(campaign.config)[0]
     rules = Constraints.from_json(campaign.constraints or {})
-    space = searched(config, rules, evidence_of_campaign(campaign, config))
-    keys = {key_of(each): row for row, each in enumerate(space.candidates.configs)}
-    return Field(config, space.candidates, keys, space.considered, space.held_back)
-
-
-def register_of(campaign: Campaign, candidates: TrialCandidates) -> CandidateLookup:
-    """The candidates as configurations that somebody asks for."""
-    field = field_of(campaign)
-    return CandidateLookup(field.config, candidates, field.by_key, Constraints.from_json(campaign.constraints or {}))
-
-
-def config_of(campaign: Campaign) -> ExperimentConfig:
-    return parse_config(campaign.config)[0]
+    return searched(config, rules, evidence_of_campaign(campaign, config))
 
 
 def evidence_of_campaign(campaign: Campaign, config: ExperimentConfig) -> Evidence:
@@ -100,7 +76,7 @@ def config_of_trial(config: ExperimentConfig, trial: Mapping[str, Any]) -> Exper
     return replace(candidate(config, Candidate(trial["mesh"], changes)), measured=None)
 
 
-def pool_of(campaign: Campaign, field: Field) -> tuple[TrialCandidates, Pool]:
+def pool_of(campaign: Campaign, field: Space) -> tuple[TrialCandidates, Pool]:
     """The trials as the engine takes them; those that the space of today does not hold are added to it."""
     rows = list(campaign.trials.order_by("number").values(*COLUMNS))
     by_key, candidates = dict(field.by_key), field.candidates
@@ -111,13 +87,13 @@ def pool_of(campaign: Campaign, field: Field) -> tuple[TrialCandidates, Pool]:
     return candidates, Pool(tuple(_tried(field, by_key[row["key"]], row) for row in rows))
 
 
-def _joined(campaign: Campaign, field: Field, configs: Sequence[ExperimentConfig]) -> TrialCandidates:
+def _joined(campaign: Campaign, field: Space, configs: Sequence[ExperimentConfig]) -> TrialCandidates:
     evidence = evidence_of_campaign(campaign, field.config)
     doublings = np.array([mesh_distance(field.config.mesh, config.mesh) for config in configs])
     return field.candidates.with_(price(configs, stack([from_config(one) for one in configs]), evidence, doublings))
 
 
-def _tried(field: Field, row: int, stored: Mapping[str, Any]) -> Tried:
+def _tried(field: Space, row: int, stored: Mapping[str, Any]) -> Tried:
     return Tried(
         row,
         _STATES.get(stored["status"], stored["status"]),

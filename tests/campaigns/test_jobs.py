@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from campaigns.backends import Modelled, Outcome
 from campaigns.engine.candidates import listed
-from campaigns.engine.space import key_of, searched
+from campaigns.engine.space import Space, key_of, searched
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import campaigns, planning, running, spaces
 from campaigns.services.campaigns import CampaignError
@@ -77,8 +77,7 @@ def recorded(people, ready, monkeypatch):
     def begin_recorded(count=60, failing=(), **more):
         configs = [config for config, _ in runs(count, failing)]
         outcomes = {key_of(config): outcome for config, outcome in runs(count, failing)}
-        by_key = {key: row for row, key in enumerate(outcomes)}
-        field = spaces.Field(parse_config(CONFIG)[0], listed(configs), by_key, len(configs), {})
+        field = Space(parse_config(CONFIG)[0], listed(configs), 0, len(configs), {})
         lookup = SimpleNamespace(measure=lambda config, stop: outcomes[key_of(config)])
         monkeypatch.setattr(spaces, "field_of", lambda campaign: field)
         monkeypatch.setattr(running, "backend_of", lambda campaign: lookup)

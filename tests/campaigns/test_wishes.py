@@ -6,15 +6,13 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 import pytest
 
 from campaigns.engine.acquisition import look
 from campaigns.engine.candidates import listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.requested_trials import CandidateLookup, Refused
-from campaigns.engine.space import Space, key_of, searched
+from campaigns.engine.space import Refused, Space, searched
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.failures import read_failure
@@ -28,14 +26,8 @@ def known() -> Space:
     return space()
 
 
-def register() -> CandidateLookup:
-    c = known().candidates
-    by_key = {key_of(each): row for row, each in enumerate(c.configs)}
-    return CandidateLookup(config(), c, by_key, Constraints())
-
-
 def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_written() -> None:
-    asked = register()
+    asked = known()
     base = config().training
     for row, each in enumerate(known().candidates.configs):
         changes = {
@@ -61,29 +53,21 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_writt
 )
 def test_what_is_none_names_the_rule(ici: dict[str, Any], changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(Refused, match=f"(?i){rule}"):
-        register().find(Candidate({"ici": ici}, changes))
+        known().find(Candidate({"ici": ici}, changes))
 
 
 def test_what_the_campaign_keeps_is_kept() -> None:
     rules = Constraints(keep_axes=("model",))
-    c = searched(config(), rules).candidates
-    asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, rules)
+    asked = searched(config(), rules)
     with pytest.raises(Refused, match="Your constraint: keep"):
         asked.find(Candidate({"ici": {"data": 8, "model": 2}}))
-
-
-def test_a_recorded_landscape_holds_what_was_recorded() -> None:
-    c = known().candidates.take(np.arange(3))
-    asked = CandidateLookup(config(), c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
-    with pytest.raises(Refused, match="contains no run"):
-        asked.find(Candidate({"ici": {"data": 8, "seq": 2}}, {"grad_accum": 4}))
 
 
 def test_gradient_accumulation_follows_from_the_micro_batch() -> None:
     """Runs that are recorded with both are found by either."""
     base = config(micro_batch=4, grad_accum=2)
     c = listed([base, config(micro_batch=2, grad_accum=4)])
-    asked = CandidateLookup(base, c, {key_of(each): row for row, each in enumerate(c.configs)}, None)
+    asked = Space(base, c, 0, 2, {})
     assert asked.find(Candidate(base.mesh.to_json(), {"micro_batch": 2})) == 1
     assert asked.find(Candidate(base.mesh.to_json(), {"micro_batch": 2, "grad_accum": 4})) == 1
 
