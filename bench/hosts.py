@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from diagnosis.analyzer import diagnose
+from evaluation.xspace_writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 from experiments.ingest import read_profile
-from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 from perfmodel.config import ExperimentConfig, Hardware, Mesh, Training
 
 HOSTS, CORES, STEPS, OPS = 64, 4, 10, 300

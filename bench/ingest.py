@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from evaluation.xspace_writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 from experiments.ingest import Limits, read_profile
 from experiments.samples.samples import FOLDER
-from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 
 STEPS, CORES, OPS = 4200, 4, 137
 OP_PS, GAP_PS = 700_000, 100_000

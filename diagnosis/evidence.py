@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 
 import formatting
 from accounts.text import whole_number
-from diagnosis import presentation, strips
+from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Finding, SourcedValue
 from experiments import bars, glossary
@@ -45,7 +45,7 @@ class Panel:
 def find(record: DiagnosisRecord, ref: str) -> Panel | None:
     """What `ref` names; None if nothing.
 
-    `bottleneck-0`, `finding-2-1`, `saving-2`, `kpi-mfu`, `term-ici:model`, `collective-3`, `axis-model`, `step-0-3`,
+    `bottleneck-0`, `finding-2-1`, `saving-2`, `kpi-mfu`, `term-ici:model`, `collective-3`, `axis-model`,
     `group-module-attention`, `op-1-time_share`, `listed`, `waiting`, `ceiling`, `confidence`.
     """
     kind, _, rest = ref.partition("-")
@@ -271,19 +271,6 @@ def _waiting(record: DiagnosisRecord, rest: str) -> Panel | None:
     )  # fmt: skip
 
 
-def _step(record: DiagnosisRecord, rest: str) -> Panel | None:
-    core, step = (whole_number(part) for part in rest.partition("-")[::2])
-    if core is None or step is None:
-        return None
-    try:
-        title, duration, parts = strips.step_parts(record.value.timeline, core, step)
-    except LookupError:
-        return None
-    whole = duration or 1.0
-    rows = [(words, f"{_time(value)}, {formatting.share(value / whole)}") for words, value in parts]
-    return Panel(title, duration, "s", "measured", "exclusive parts of this step on this core", rows=rows)
-
-
 def _group(record: DiagnosisRecord, rest: str) -> Panel | None:
     column, _, value = rest.partition("-")
     if column not in ("module", "category", "source", "bound_by", "family"):
@@ -360,6 +347,6 @@ def _confidence(record: DiagnosisRecord, rest: str) -> Panel | None:
 
 _FINDERS = {
     "bottleneck": _bottleneck, "finding": _finding, "saving": _saving, "kpi": _kpi, "term": _term,
-    "collective": _collective, "axis": _axis, "step": _step, "group": _group, "ceiling": _ceiling,
+    "collective": _collective, "axis": _axis, "group": _group, "ceiling": _ceiling,
     "confidence": _confidence, "waiting": _waiting, "op": _op, "listed": _listed,
 }  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import QuerySet
 
 import formatting
 from diagnosis.analyzer import report
@@ -14,6 +15,7 @@ from diagnosis.analyzer.kpis import COMPUTED
 from diagnosis.models import OpRow
 from diagnosis.report import Diagnosis
 from experiments import bars, glossary
+from experiments.step_profile import Timeline
 
 #: key, label, unit, what it is a share of.
 _TILES = (
@@ -43,7 +45,6 @@ _STEP_SHARES = {
     "duty_cycle", "communication", "input", "idle", "communication_exposed", "communication_overlapped",
     "host",
 }  # fmt: skip
-_RESOURCE_COLUMNS = (("compute", "Compute"), ("hbm", "HBM"), ("ici", "Collectives"), ("other", "Other"))
 #: The roofline's dots: the longest compute ops among the longest ops; smaller ones could not be seen.
 MAX_DOTS, MAX_RANK, SMALLEST_DOT = 400, 2000, 1e-3
 #: A roofline efficiency beyond this is no rounding: the roof stands too low for the op.
@@ -112,15 +113,6 @@ class Matrix:
     exposure_known: bool
 
 
-@dataclass(frozen=True)
-class ModuleRow:
-    module: str
-    times: list[tuple[str, float]]
-    segments: list[bars.Segment]
-    total: float
-    share: float
-
-
 def tiles(diagnosis: Diagnosis) -> list[Tile]:
     """The KPIs as tiles, the main ones first; whatever else the diagnosis measured comes after."""
     kpis, missing = diagnosis.kpis, diagnosis.not_measured
@@ -144,6 +136,34 @@ def tiles(diagnosis: Diagnosis) -> list[Tile]:
             note = f"{formatting.seconds(value * step)} per step, averaged over the recording, {about}"
         shown.append(Tile(key, label, value, unit, "computed" if key in COMPUTED else "measured", note, main))
     return sorted(shown, key=lambda tile: _STRIP.index(tile.key) if tile.main else len(_STRIP))
+
+
+@dataclass(frozen=True)
+class CoreSteps:
+    """Steps of one core, in seconds: mean, slowest with its number, and mean of each part."""
+
+    core: str
+    host: str
+    mean_s: float
+    most_s: float
+    most_step: int
+    parts_s: list[float]
+
+
+def core_steps(timeline: Timeline) -> tuple[list[str], list[CoreSteps]]:
+    """(words of the parts of a step, a row per core); no rows where no core marks steps."""
+    order = sorted(timeline.parts_s, key=lambda key: ([*bars.STEP_PARTS, key].index(key), key))
+    used = [key for key in order if any(map(any, timeline.parts_s[key]))]
+    rows = [
+        CoreSteps(
+            core, host, fmean(times), max(times), timeline.steps[times.index(max(times))],
+            [fmean(timeline.parts_s[key][at]) for key in used],
+        )
+        for at, (core, host, times) in enumerate(
+            zip(timeline.cores, timeline.hosts, timeline.durations_s, strict=True) if timeline.steps else ()
+        )
+    ]  # fmt: skip
+    return [bars.STEP_PARTS.get(key, (key.replace("_", " ").capitalize(),))[0] for key in used], rows
 
 
 def further_notes(diagnosis: Diagnosis, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -282,34 +302,3 @@ def roofline(diagnosis: Diagnosis, ops: QuerySet[OpRow], bounds: Mapping[str, st
         "bw": bandwidth / 1e9 if bandwidth else None,
         "points": points,
     }
-
-
-def modules(ops: QuerySet[OpRow]) -> tuple[list[ModuleRow], str]:
-    """Time per module and resource, by descending time, and its unit: `s`, or `share` where no step was marked.  Shares
-    are of the step, of device time where none was marked.
-
-    Ops without a module are listed under `unattributed`.
-    """
-    summed = list(
-        ops.order_by().values_list("module", "resource").annotate(time=Sum("time_s"), share=Sum("time_share"))
-    )
-    unit = "s" if any(time for _, _, time, _ in summed) else "share"
-    sums: dict[str, dict[str, float]] = {}
-    shares: dict[str, float] = {}
-    for module, res, time, share in summed:
-        if not (amount := time if unit == "s" else share):
-            continue
-        column = res if res in ("compute", "hbm") else "ici" if res.startswith(("ici", "dcn")) else "other"
-        name = module or "unattributed"
-        row = sums.setdefault(name, {})
-        row[column] = row.get(column, 0.0) + amount
-        shares[name] = shares.get(name, 0.0) + share
-    largest = max((sum(row.values()) for row in sums.values()), default=0.0)
-    css = {"compute": "compute", "hbm": "hbm", "ici": "ici", "other": "mute"}
-    rows = []
-    for module, parts in sums.items():
-        terms = [bars.Term(key, word, css[key], parts[key]) for key, word in _RESOURCE_COLUMNS if parts.get(key)]
-        whole = sum(parts.values())
-        times = [(key, parts.get(key, 0.0)) for key, _ in _RESOURCE_COLUMNS]
-        rows.append(ModuleRow(module, times, bars.segments(terms, largest), whole, shares[module]))
-    return sorted(rows, key=lambda row: -row.total), unit

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnosis import strips
 from diagnosis.models import DiagnosisRecord, OpRow
 from experiments import bars
 from experiments.lru_cache import LruCache
@@ -22,7 +22,7 @@ from experiments.trace import ASYNC, HOST, KINDS, OPS, Trace, sums, tiles
 
 PS = 1e12
 #: Words and colour class of each kind; a collective whose axis is known has the class of the axis.
-KIND_WORDS = strips.PARTS | {
+KIND_WORDS = bars.STEP_PARTS | {
     "copy": ("Copies", "hbm"),
     "host_transfer": ("Host transfer", "host"),
 }
@@ -77,7 +77,7 @@ class Timeline:
     def rows(self) -> list[dict[str, Any]]:
         """The tracks in the order in which they are drawn: per core its ops, then asynchronous ones; hosts last."""
         trace, tracks = self.trace, []
-        places = strips.places([core.host for core in trace.cores])
+        places = host_places([core.host for core in trace.cores])
         streams = [sum(t.core == at and t.lane == OPS for t in trace.tracks) for at in range(len(trace.cores))]
         for number, track in enumerate(trace.tracks):
             core = trace.cores[track.core]
@@ -131,6 +131,15 @@ class Timeline:
 
 _timelines = LruCache(8)
 _tiles = LruCache(KEPT_TILES)
+
+
+def host_places(hosts: Sequence[str]) -> dict[str, str]:
+    """What tells hosts apart, from the last word that they share: `host-0` of `run-7-host-0`; empty for one host."""
+    names = {host: host.split("-") for host in hosts}
+    if len(names) < 2:
+        return {}
+    shared = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*names.values(), strict=False)))
+    return {host: "-".join(words[max(0, shared - 1) :]) for host, words in names.items()}
 
 
 def of(profile: Profile, record: DiagnosisRecord | None, roles: Mapping[str, str] | None = None) -> Timeline:

@@ -16,7 +16,7 @@ from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from diagnosis import evidence as behind
-from diagnosis import presentation, services, strips
+from diagnosis import presentation, services
 from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
 from diagnosis.recording import KINDS, PROGRAMS
@@ -79,7 +79,6 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     predicted = not diagnosis.measured
     parts = diagnosis.breakdown_s or diagnosis.breakdown_share
     terms = bars.step_terms(parts, mesh.get("axis_roles"))
-    modules, module_unit = presentation.modules(record.ops.all())
     total = sum(term.value for term in terms)
     summary = record.run.profile.summary or {}
     tiles = presentation.tiles(diagnosis)
@@ -100,7 +99,7 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "more_tiles": sum(not tile.main for tile in tiles),
         "ceiling": presentation.ceiling(diagnosis),
         "report": _by_heading(diagnosis),
-        "strips": strips.strips(diagnosis.timeline, bars.collectives_class(terms)),
+        "core_steps": presentation.core_steps(diagnosis.timeline),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{ops_url}?q=",
         "tree": record.modules,
@@ -111,8 +110,6 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "terms_largest": max((term.value for term in terms), default=0.0),
         "matrix": presentation.matrix(diagnosis, mesh, step_s),
         "roofline": presentation.roofline(diagnosis, record.ops.all(), BOUNDS),
-        "modules": modules,
-        "module_unit": module_unit,
         "terms_unit": "s" if in_seconds else "share",
         "terms_origin": "predicted" if predicted else "computed",
         "terms_predicted": predicted,

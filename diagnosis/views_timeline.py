@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified, JsonResponse, StreamingHttpResponse
+from django.http import Http404, HttpResponse, HttpResponseNotModified, JsonResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
@@ -16,6 +15,7 @@ from accounts.permissions import MemberRequest, require
 from accounts.text import whole_number
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
+from experiments.live import one_by_one
 from experiments.models import Profile
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.services import traces
@@ -110,14 +110,10 @@ def side(profile: Profile) -> dict[str, Any]:
 def tile(request: MemberRequest, pk: int, version: str, level: int, index: int) -> HttpResponse:
     """One tile as bytes (`experiments.trace.tiles.pack`); kept by the browser, since its version is in the address."""
     shown = timeline_of(request, pk)
+    is_current = version == shown.version
     tag = f'"{shown.version}-{request.GET.urlencode()}-{level}-{index}"'
-    if request.headers.get("If-None-Match") == tag and version == shown.version:
+    if request.headers.get("If-None-Match") == tag and is_current:
         return HttpResponseNotModified()
-    return tile_response(request, shown, level, index, tag if version == shown.version else "")
-
-
-def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int, tag: str = "") -> HttpResponse:
-    """The tile; Http404 where there is none."""
     block = whole_number(request.GET.get("block", "0"))
     lane, words = request.GET.get("lane", OPS), request.GET.get("q", "")[:200]
     op = request.GET.get("op", "")[:800]
@@ -130,11 +126,9 @@ def tile_response(request: HttpRequest, shown: Timeline, level: int, index: int,
     if packed:
         response["Content-Encoding"] = "gzip"
     response["Vary"] = "Accept-Encoding, Cookie"
-    if tag:
+    response["Cache-Control"] = "private, max-age=86400, immutable" if is_current else "no-store"
+    if is_current:
         response["ETag"] = tag
-        response["Cache-Control"] = "private, max-age=86400, immutable"
-    else:
-        response["Cache-Control"] = "no-store"
     return response
 
 
@@ -271,16 +265,6 @@ def export(request: MemberRequest, pk: int) -> HttpResponse | StreamingHttpRespo
     """The events as Trace Event JSON, which Perfetto opens."""
     shown = timeline_of(request, pk)
     pieces = perfetto.gzipped(perfetto.events(shown.trace))
-    response = StreamingHttpResponse(_one_by_one(pieces), content_type="application/gzip")
+    response = StreamingHttpResponse(one_by_one(pieces), content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}.trace.json.gz"'
     return response
-
-
-async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces as they are asked for: the server would collect those of a plain iterator first."""
-    while piece := await sync_to_async(_next, thread_sensitive=False)(pieces):
-        yield piece
-
-
-def _next(pieces: Iterator[bytes]) -> bytes:
-    return next((piece for piece in pieces if piece), b"")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from evaluation.reconstruct.profile import write
 from evaluation.reconstruct.scenarios import SCENARIOS
+from evaluation.xspace_writer import SpaceWriter
 from experiments.samples.samples import CONFIG_NAME, CPU_RUNS, FOLDER, CpuRun
 from experiments.trial.recording import record
 from experiments.xplane import XSpace
-from experiments.xplane.writer import SpaceWriter
 
 #: Bookkeeping of XLA's thread pool: no op, no step, and most of the events.
 _BOOKKEEPING = ("ThreadpoolListener::", "ThunkExecutor::", "Wait: ")

@@ -25,6 +25,20 @@ _TERMS = {
     "idle": ("Idle", "idle", 50),
     "other": ("Other", "mute", 60),
 }
+#: Parts of a recorded step (`Step.breakdown_s`): words and colour class.
+STEP_PARTS = {
+    "compute": ("Device compute", "compute"),
+    "collective": ("Collectives", "ici"),
+    "device_to_device": ("Device to device", "ici-2"),
+    "input": ("Input", "host"),
+    "output": ("Output", "host"),
+    "host_transfer": ("Host transfers", "host"),
+    "host": ("Host", "host"),
+    "launch": ("Launch", "host"),
+    "compile": ("Compile", "host"),
+    "other": ("Other", "mute"),
+    "idle": ("Idle", "idle"),
+}
 _ICI_ORDER = {"ici": 10, "ici-2": 15, "ici-3": 20}
 
 _MEMORY_PARTS = (
@@ -106,12 +120,6 @@ def legend(terms: Iterable[Term]) -> list[tuple[str, str]]:
         if label not in said:
             said.append(label)
     return [(css, ", ".join(said)) for css, said in words.items()]
-
-
-def collectives_class(terms: Iterable[Term]) -> str:
-    """Colour class of collectives that are drawn as one part: that of their axis; empty where there are several."""
-    classes = {part.css for part in terms if part.key.startswith(("ici", "dcn"))}
-    return classes.pop() if len(classes) == 1 else ""
 
 
 def memory_terms(parts_bytes: Mapping[str, float]) -> list[Term]:

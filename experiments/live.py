@@ -7,12 +7,13 @@ with news read theirs.  So a hundred open pages cost one database connection and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections
 from django.http import StreamingHttpResponse
 
@@ -149,3 +150,9 @@ def response(messages: AsyncIterator[str]) -> StreamingHttpResponse:
     answer.headers["Cache-Control"] = "no-store"
     answer.headers["X-Accel-Buffering"] = "no"
     return answer
+
+
+async def one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces as they are asked for: the server would collect those of a plain iterator first."""
+    while piece := await sync_to_async(lambda: next(filter(None, pieces), b""), thread_sensitive=False)():
+        yield piece

@@ -23,6 +23,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import MemberRequest, require
+from experiments.live import one_by_one
 from experiments.pages import experiment_page
 from experiments.services import log_directory, viewers
 from experiments.viewer import ViewerError
@@ -207,7 +208,7 @@ def log_archive(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     page = experiment_page(request, pk)
     if page.run is None or not viewers.can_open(page.run.profile):
         raise Http404("This experiment has no files that XProf can read.")
-    pieces = log_directory.archive(page.run.profile)
+    pieces = one_by_one(log_directory.pieces(page.run.profile))
     response = StreamingHttpResponse(pieces, content_type="application/zip")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-profile.zip"'
     return response

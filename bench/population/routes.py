@@ -37,7 +37,6 @@ NOT_OPENED = {
     "history-file": "needs an import", "history-import-detail": "needs an import",
     "planrequest-detail": "needs a request", "held-detail": "needs something held",
     "timeline_tile": _EVENTS, "timeline_sums": _EVENTS, "timeline_event": _EVENTS, "timeline_spans": _EVENTS,
-    "api-timeline": _EVENTS, "api-timeline-sums": _EVENTS, "api-timeline-tile": _EVENTS,
     "timeline_export": _DOWNLOAD, "log_archive": _DOWNLOAD,
     "xprof": "starts XProf's server", "xprof_pages": "XProf's own pages",
     "replay-work": "needs the work of a model", "compare_evidence": "a part of the comparison",

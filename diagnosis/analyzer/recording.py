@@ -307,8 +307,7 @@ def _missing(
         )
     # Profiles that earlier versions read do not say what else they hold.
     is_known = profile.recorded.has or profile.recorded.gaps
-    of_framework_ops = "op times" in profile.recorded.has  # timed on the device, without their kernels
-    if of_kernels and ops and is_known and not of_framework_ops and not has["launches"] and not on_cpu:
+    if of_kernels and ops and is_known and not has["launches"] and not on_cpu:
         wants.append(Missing("calls that launch kernels", "Record the host as well (ProfilerActivity.CPU)."))
     if not has["flops"] and ops and of_kernels:
         wants.append(Missing("FLOPs per op", "Record the shapes of ops (record_shapes=True)."))

@@ -1,4 +1,4 @@
-"""Parts of the diagnosis pages: strips of steps, and what a comparison shows of an op."""
+"""Parts of the diagnosis pages: text for Markdown, and what a comparison shows of an op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import formatting
 from diagnosis import module_tree, presentation
 from diagnosis.analyzer import names
 from diagnosis.compare.comparison import OpChange
-from diagnosis.strips import HEIGHT, WIDTH, Strip
 from experiments.templatetags import quantities
 
 register = template.Library()
@@ -41,23 +40,6 @@ def mdcode(value: Any) -> str:
 @register.filter
 def mdnumber(value: Any, unit: str) -> str:
     return quantities.quantity(value, unit).replace(formatting.NBSP, " ")
-
-
-@register.simple_tag(takes_context=True)
-def strip(context: Mapping[str, Any], row: Strip) -> SafeString:
-    """One core's steps; each opens its parts."""
-    paths = format_html_join("", '<path class="f-{}" d="{}"/>', row.paths)
-    base = context["evidence_base"]
-    cells = format_html_join(
-        "",
-        '<a href="{0}{1}/" hx-get="{0}{1}/" hx-target="#drawer-body" tabindex="-1">'
-        '<rect class="stripcell" x="{2}" width="{3}" height="{4}"><title>{5}</title></rect></a>',
-        ((base, cell.ref, cell.x, cell.width, HEIGHT, cell.title) for cell in row.cells),
-    )
-    return format_html(
-        '<svg class="strip" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}{}</svg>',
-        WIDTH, HEIGHT, paths, cells,
-    )  # fmt: skip
 
 
 @register.simple_tag

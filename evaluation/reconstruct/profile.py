@@ -11,8 +11,8 @@ from xprof.protobuf import op_metrics_pb2, op_stats_pb2
 from evaluation.reconstruct.scenarios import Scenario
 from evaluation.reconstruct.step import StepOp
 from evaluation.reconstruct.timeline import CoreTimeline, timelines
+from evaluation.xspace_writer import MODULES_LINE, OPS_LINE, STEPS_LINE, PlaneWriter, SpaceWriter, StatValue
 from experiments.samples.samples import RECONSTRUCTED
-from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, PlaneWriter, SpaceWriter, StatValue
 
 _PROGRAM_ID = 1
 _HBM, _VMEM = 1, 3

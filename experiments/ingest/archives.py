@@ -57,12 +57,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything found, and the names of members that are neither profile nor export.  of_viewer: the profiles are made
-    from the JSON of XProf's trace viewer."""
+    """Everything found, and the names of members that are neither profile nor export."""
 
     files: tuple[Found, ...]
     ignored: tuple[str, ...] = ()
-    of_viewer: bool = False
 
 
 def unpack(uploads: Sequence[tuple[Path, str]], folder: Path, limits: Limits) -> Contents:

@@ -40,7 +40,7 @@ class Steps:
 
 #: What marks steps: a range around what a benchmark measures, a sequence of kernels that a device runs again and again.
 MEASURED, REPEATED = "the program's measured range", "executions of one sequence of kernels"
-ENGINE, SESSION = "a serving engine's iterations", "one session.run of TensorFlow"
+ENGINE = "a serving engine's iterations"
 NO_STEPS = Steps((), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 

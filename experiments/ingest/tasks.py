@@ -13,7 +13,6 @@ from experiments.ingest.archives import Contents, Found, unpack
 from experiments.ingest.convert import convert, session_file
 from experiments.ingest.cpu import regroup
 from experiments.ingest.errors import COPY_AGAIN, IngestError, refuse_twice
-from experiments.ingest.formats import KINDS
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.profile import profile as profile_of_traces
 from experiments.ingest.kernel_ops import Kernels
@@ -26,7 +25,6 @@ from experiments.ingest.planes import ImpossibleTime, base_ns, core_planes, devi
 from experiments.ingest.steps import CLOCKS_NS, earlier_runs, latest_run
 from experiments.ingest.timeline import CoreTimeline, read_core
 from experiments.ingest.trace_events import add_host
-from experiments.ingest.trace_viewer import as_xspace
 from experiments.ingest.validate import host_name, is_cpu_recording, load, span_ns
 from experiments.step_profile import STEP_PROFILE, Memory, Note, SourceFile, StepProfile
 from experiments.trace import TraceBuilder
@@ -35,10 +33,6 @@ from experiments.xplane import XSpace
 from formatting import counted
 
 RECONSTRUCTED = "reconstructed"
-VIEWER = (
-    "Read from the JSON of XProf's trace viewer, which lacks the device's type and peaks and, of a large profile, "
-    "events: the *.xplane.pb file next to it says more."
-)
 #: (reader, why there is no step time where nothing marks steps) by kind of trace.
 READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
     "kineto": (kineto.read, kineto.WHY_NO_STEPS),
@@ -85,8 +79,6 @@ def read(
     report("unpack", 0.0, "Unpacking the upload" if len(items) == 1 else f"Unpacking {len(items)} files")
     contents = unpack(items, folder, limits)
     files = _hash(items)
-    if contents.files[0].kind == "trace":
-        contents = _of_viewer(contents, folder)
     if contents.files[0].kind == "json":
         report("read", 0.8, "Reading XProf's JSON exports")
         profile = read_json.read([(item.path, item.name) for item in contents.files], files)
@@ -138,19 +130,6 @@ def read(
 def _builder(folder: Path, limits: Limits) -> TraceBuilder:
     # Half of what a file may have: the events are spooled to one before they are written to another.
     return TraceBuilder(folder, min(MOST_EVENTS, limits.unpacked_bytes // 50))
-
-
-def _of_viewer(contents: Contents, folder: Path) -> Contents:
-    """The contents with an XSpace for each JSON of XProf's trace viewer; others that look like it go to the reader of
-    traces, which names them."""
-    files: list[Found] = []
-    for number, item in enumerate(contents.files):
-        path = folder / f"viewer-{number}"
-        is_viewer = as_xspace(item.path, item.name, path)
-        files.append(replace(item, path=path, kind="xplane") if is_viewer else replace(item, kind="kineto"))
-    kept = [item for item in files if item.kind == min(files, key=lambda item: KINDS.index(item.kind)).kind]
-    ignored = (*contents.ignored, *(item.name for item in files if item not in kept))
-    return replace(contents, files=tuple(kept), ignored=ignored, of_viewer=kept[0].kind == "xplane")
 
 
 def _read_traces(
@@ -278,8 +257,6 @@ def _notes(hosts: Sequence[Host], contents: Contents, exclude: Sequence[str]) ->
     if exclude:
         left = ", ".join(sorted(exclude)[:5])
         notes.append(Note("warning", f"Read without {left}: stragglers there are not detected."))
-    if contents.of_viewer:
-        notes.append(Note("warning", VIEWER))
     if contents.ignored:
         some = ", ".join(name.rpartition("/")[2] for name in contents.ignored[:3])
         notes.append(Note("info", f"{counted(len(contents.ignored), 'other file')} in the upload not used: {some}."))

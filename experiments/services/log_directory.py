@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from asgiref.sync import sync_to_async
 
 from experiments.ingest.convert import session_file
 from experiments.ingest.validate import file_host
@@ -69,14 +67,3 @@ def _copy(packed: zipfile.ZipFile, sink: _Sink, source: Any, name: str) -> Itera
                 yield ready
     if ready := sink.take():
         yield ready
-
-
-async def archive(profile: Profile) -> AsyncIterator[bytes]:
-    """The same, piece by piece for the server."""
-    packed = pieces(profile)
-    while piece := await sync_to_async(_next)(packed):
-        yield piece
-
-
-def _next(packed: Iterator[bytes]) -> bytes:
-    return next((piece for piece in packed if piece), b"")

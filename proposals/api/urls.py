@@ -9,7 +9,6 @@ from rest_framework.routers import DefaultRouter
 from accounts.api import AuditViewSet, MeView, TokensView, TokenView
 from diagnosis.api import DiagnosisViewSet
 from diagnosis.api_compare import CompareView
-from diagnosis.api_timeline import TimelineSumsView, TimelineTileView, TimelineView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.compiling import PlanCompilationsView
@@ -38,13 +37,6 @@ urlpatterns = [
     path("history/", include("history.api.urls")),
     path("knowledge/", include("knowledge.api.urls")),
     path("compare/", CompareView.as_view(), name="api-compare"),
-    path("experiments/<int:pk>/timeline/", TimelineView.as_view(), name="api-timeline"),
-    path("experiments/<int:pk>/timeline/sums/", TimelineSumsView.as_view(), name="api-timeline-sums"),
-    path(
-        "experiments/<int:pk>/timeline/tiles/<int:level>/<int:index>/",
-        TimelineTileView.as_view(),
-        name="api-timeline-tile",
-    ),
     path("plans/<int:pk>/compilations/", PlanCompilationsView.as_view(), name="api-plan-compilations"),
     path("tools/", ToolsView.as_view(), name="api-tools"),
     path("tools/<str:name>/", ToolView.as_view(), name="api-tool"),

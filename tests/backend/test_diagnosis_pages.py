@@ -103,7 +103,7 @@ def test_the_panel_of_a_sum_adds_up(paper, people):
 
 
 NOTHING = (
-    "step-0-99", "step-0", "step-a-b", "saving-99", "axis-none", "group-name-x", "group-module-nothing", "ceiling-1",
+    "saving-99", "axis-none", "group-name-x", "group-module-nothing", "ceiling-1",
     "kpi-nothing", "finding-0-99", "finding-²-1", "collective-999999999999", "nonsense", "confidence-2",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The diagnosis and the comparison as a reader uses them: sections, strips, tree, explorer, exports, two at once."""
+"""The diagnosis and the comparison as a reader uses them: sections, tree, explorer, exports, two at once."""
 
 from __future__ import annotations
 
@@ -39,23 +39,8 @@ def test_the_first_screen_answers_and_the_evidence_folds(server: str, ready: Any
     assert page.locator("a[href], button, input, select, summary, [tabindex]").evaluate_all(stops) <= 80
     chart = page.locator("[data-chart=roofline]")
     expect(chart).to_be_hidden()
-    page.locator("summary", has_text="Roofline and modules").click()
+    page.locator("summary", has_text="Roofline").click()
     expect(chart.locator("canvas").first).to_be_visible()
-
-
-def test_a_step_on_a_strip_opens_its_parts(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/experiments/{ready.pk}/")
-    page.locator("#f-steps > summary").click()
-    page.locator(".strip").nth(3).locator("a").first.click()
-    drawer = page.get_by_role("dialog")
-    expect(drawer).to_contain_text("Step 7 on TPU:3 on host1")
-    expect(drawer).to_contain_text("Device compute")
-    page.keyboard.press("Escape")
-    expect(page.get_by_text("4 of 64 cores")).to_be_visible()
-    region = page.get_by_role("region", name="Steps per core as a table")
-    expect(region).to_be_hidden()
-    page.locator("#f-steps details > summary").click()
-    expect(region.get_by_role("row")).to_have_count(5)
 
 
 def test_the_module_tree_opens_and_leads_to_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:

@@ -23,7 +23,6 @@ PAGES = {
     "/experiments/{pk}/ops/1/": "Framework path",
     "/experiments/{pk}/modules/": "Module tree",
     "/experiments/{pk}/report/": "1. Experiment details",
-    "/experiments/{pk}/evidence/step-3-0/": "Step 7 on TPU:3",
     "/compare/": "Compare two profiles",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",
     "/experiments/{pk}/configuration/": "Configuration as JSON",

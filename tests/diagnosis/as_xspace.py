@@ -6,8 +6,8 @@ from pathlib import Path
 
 from xprof.protobuf import op_metrics_pb2
 
+from evaluation.xspace_writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter, StatValue
 from experiments.step_profile import Op, StepProfile
-from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter, StatValue
 
 PS = 1e12
 

@@ -80,7 +80,7 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
     database.execute("CREATE TABLE notes (text TEXT)")
     database.commit()
     database.close()
-    _refused(tmp_path / "notes.sqlite", "not an Nsight Systems export")
+    _refused(tmp_path / "notes.sqlite", "no export of Nsight Systems")
 
 
 @pytest.mark.parametrize("cut", [3_000, 9_000])
@@ -212,35 +212,6 @@ def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> No
     profile = read_profile([path])
     assert len(profile.steps) == 3
     assert profile.device.kind == "GPU"
-
-
-def test_a_database_of_rocm_profile_data_is_read_with_its_steps_and_launches(tmp_path: Path) -> None:
-    path = tmp_path / "trace.rpd"
-    words = ["UserMarker", "hipLaunchKernel", "KernelExecution", "CopyDeviceToHost", "", "Cijk_MT128x128", "Barrier"]
-    with sqlite3.connect(path) as database:
-        for table, columns in (
-            ("rocpd_string", "id, string"), ("rocpd_api", "id, pid, tid, start, end, apiName_id, args_id"),
-            ("rocpd_op", "id, gpuId, queueId, start, end, description_id, opType_id"),
-            ("rocpd_api_ops", "api_id, op_id"),
-        ):  # fmt: skip
-            database.execute(f"CREATE TABLE {table} ({columns})")
-        number = {word: index for index, word in enumerate([*words, *(f"iteration {step}" for step in range(3))])}
-        database.executemany("INSERT INTO rocpd_string VALUES (?, ?)", [(at, word) for word, at in number.items()])
-        for step in range(3):
-            zero, mark = 10_000_000 * step, number[f"iteration {step}"]
-            mine = 10 * step + 1
-            rows = [(mine, zero, zero + 9_000_000, 0, mark), (mine + 1, zero + 10_000, zero + 20_000, 1, 4)]
-            database.executemany("INSERT INTO rocpd_api VALUES (?, 7, 7, ?, ?, ?, ?)", rows)
-            ops = [(1, 1_000_000, 6_000_000, 5, 2), (2, 6_000_000, 7_000_000, 4, 3), (3, 7_000_000, 8_000_000, 4, 6)]
-            for op, start, end, described, kind in ops:
-                row = (10 * step + op, zero + start, zero + end, described, kind)
-                database.execute("INSERT INTO rocpd_op VALUES (?, 0, 1, ?, ?, ?, ?)", row)
-            database.execute("INSERT INTO rocpd_api_ops VALUES (?, ?)", (10 * step + 2, 10 * step + 1))
-    profile = read_profile([path])
-    assert len(profile.steps) == 3 and profile.step_time_s == pytest.approx(9e-3, rel=1e-6)
-    assert {op.category: op.self_time_s for op in profile.ops} == {
-        "gemm": pytest.approx(15e-3), "copy device to host": pytest.approx(3e-3)
-    }  # fmt: skip
 
 
 def test_a_database_of_rocprofv3_is_read_with_its_launches_and_blocks(tmp_path: Path) -> None:

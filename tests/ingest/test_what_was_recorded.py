@@ -273,6 +273,13 @@ def test_parts_of_an_older_pod_viewer(tmp_path: Path) -> None:
         ("r.json", '[ {} ,{"name": "process_sort_index", "args":{"sort_index":"1000002"}}]', "rocmProfileData"),
         ("f.pfw", '[\n {"id":"0","name":"open","cat":"POSIX","ph":"X","ts":"1"}\n{"id":"1","ph":"X"}', "DFTracer"),
         ("b.json", '[{"attr": {"Power": "3"}, "name": "add_11 Prep", "ph": "B", "ts": 2.0}]', "another tool"),
+        ("v.json", '{"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "name": "process_name", "pid": 3, "args": '
+         '{"name": "/device:TPU:0"}}, {"ph": "X", "pid": 3, "tid": 1, "ts": 1, "dur": 1, "name": "f.1"}]}', "viewer"),
+        ("l.json", '{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": '
+         '"/job:localhost/replica:0/task:0/device:GPU:0 Compute"}}, {"ph": "X", "cat": "Op", "name": "MatMul", "ts": 1,'
+         ' "dur": 1, "pid": 1, "tid": 0}]}', "TensorFlow 1"),
+        ("p.json", '{"traceEvents": [{}, {"ph": "M", "name": "process_name", "args": {"name": "CPU HIP API"}}, '
+         '{"ph": "X", "name": "hipMemcpy", "pid": "2", "tid": "0", "ts": "1", "dur": "1"}]}', "rocprof"),
         ("c.0.et", "\x0c\n\x051.0.0", "execution trace"),
         ("g.json", '[{"Start(sec)": 3.9, "Duration(nsec)": 52031, "CorrId": 220}]', "nsys stats"),
         ("s.pickle", "\x80\x04\x95", "never unpickled"),
@@ -291,59 +298,6 @@ def test_files_of_other_tools_are_named(
     with pytest.raises(IngestError) as refused:
         read_profile([path], names=[name])
     assert expected in refused.value.message and refused.value.next_step and len(refused.value.line) <= 300
-
-
-def test_the_trace_viewers_json_tells_what_its_profile_does(tmp_path: Path, save: Save) -> None:
-    from xprof.convert import raw_to_tool_data
-
-    profile = save("host-0.xplane.pb", tpu_xspace(OPS, steps=3, cores=(0, 1)))
-    data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], "trace_viewer", {})
-    viewer = tmp_path / "host-0.trace.json.gz"
-    viewer.write_bytes(gzip.compress(data.encode()))
-    of_viewer, of_profile = read_profile([viewer]), read_profile([profile])
-    assert of_viewer.device.kind == "TPU" and of_viewer.device.core_count == 2
-    assert of_viewer.step_time_s == pytest.approx(of_profile.step_time_s, rel=1e-6)
-    for key in ("duty_cycle", "idle", "communication"):
-        assert of_viewer.kpis[key] == pytest.approx(of_profile.kpis[key], abs=1e-3)
-    assert [(op.name, op.category, op.flops) for op in of_viewer.ops] == [
-        (op.name, op.category, op.flops) for op in of_profile.ops
-    ]
-    assert any("trace viewer" in note.message for note in of_viewer.notes)
-
-
-def test_the_trace_viewers_json_of_a_host_lists_its_ops(tmp_path: Path) -> None:
-    from xprof.convert import raw_to_tool_data
-
-    sample = Path(__file__).parents[2] / "experiments/samples/cpu-data8/cpu-data8.xplane.pb.gz"
-    profile, viewer = tmp_path / "host.xplane.pb", tmp_path / "host.trace.json"
-    profile.write_bytes(gzip.decompress(sample.read_bytes()))
-    data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], "trace_viewer", {})
-    viewer.write_text(data)
-    of_viewer, of_profile = read_profile([viewer]), read_profile([profile])
-    assert of_viewer.device.kind == "CPU" and of_viewer.step_time_s == pytest.approx(of_profile.step_time_s)
-    times = {op.name: op.self_time_s for op in of_profile.ops}
-    assert all(op.self_time_s == pytest.approx(times[op.name], rel=0.01) for op in of_viewer.ops[:20])
-
-
-def test_a_trace_of_rocprof_is_read(tmp_path: Path) -> None:
-    def event(process: int, name: str, begin_ns: int, end_ns: int) -> dict[str, object]:
-        times = {"BeginNs": str(begin_ns), "EndNs": str(end_ns), "dev-id": "4", "queue-id": "0"}
-        return {"ph": "X", "name": name, "pid": str(process), "tid": "0", "ts": str(begin_ns // 1000), "dur": "1",
-                "args": times}  # fmt: skip
-
-    named = {1: "COPY", 2: "CPU HIP API", 10: "GPU4"}
-    events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in named.items()]
-    events += [event(2, "hipMemcpy", 0, 4_000_000), event(1, "CopyHostToDevice", 1_000_000, 3_000_000),
-               event(10, "vector_add(float*)", 3_000_000, 4_000_000)]  # fmt: skip
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"traceEvents": [{}, *events]}))
-    profile = read_profile([path])
-    assert {op.name: op.self_time_s for op in profile.ops} == {
-        "CopyHostToDevice": pytest.approx(2e-3), "vector_add": pytest.approx(1e-3)
-    }  # fmt: skip
-    found = diagnose(profile)
-    assert found.recording.kind == "few_launches" and found.bottleneck.primary == "unknown"
-    assert "CopyHostToDevice" in found.bottleneck.statement and found.kpis["idle"] is None
 
 
 FIELD = Path(__file__).parents[3] / "shared" / "field" / "traces"

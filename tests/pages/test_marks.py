@@ -21,12 +21,6 @@ def test_an_op_has_the_shade_of_its_axis_in_the_breakdown(axis: str) -> None:
     assert resource_class(op, experiment) == bars.term(f"ici:{axis}", 1.0, roles).css
 
 
-def test_collectives_that_are_drawn_as_one_have_the_shade_of_their_only_axis() -> None:
-    assert bars.collectives_class(bars.step_terms({"compute": 1.0, "ici:data": 0.5})) == "ici-3"
-    assert bars.collectives_class(bars.step_terms({"compute": 1.0, "ici:data": 0.5, "ici:model": 0.5})) == ""
-    assert bars.collectives_class(bars.step_terms({"compute": 1.0})) == ""
-
-
 def test_every_line_of_a_range_has_a_wider_one_of_the_page_below_it() -> None:
     drawn = stack_bar([bars.term("compute", 1.0)], 2.0, "Step", low=0.8, high=1.4)
     lines = [

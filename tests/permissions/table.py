@@ -186,8 +186,6 @@ DIAGNOSIS = (
         /compare/?a={profile}&b={other_profile} /compare/ops/?a={profile}&b={other_profile}
         /compare/evidence/0/?a={profile}&b={other_profile} /api/compare/?a={profile}&b={other_profile}
         /api/diagnoses/{diagnosis}/ /api/diagnoses/{diagnosis}/ops/
-        /api/experiments/{experiment}/timeline/ /api/experiments/{experiment}/timeline/sums/?t0=0&t1=1
-        /api/experiments/{experiment}/timeline/tiles/44/0/
         """,
     ),
     *reads(SIGNED_IN, "/api/diagnoses/"),

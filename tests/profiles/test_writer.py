@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from xprof_tables import rows, xprof_tables
 
+from evaluation.xspace_writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 from experiments.xplane import XSpace
-from experiments.xplane.writer import MODULES_LINE, OPS_LINE, STEPS_LINE, SpaceWriter
 
 STEP_PS = 10**10
 

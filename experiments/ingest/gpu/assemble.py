@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ingest.gpu import kernels
-from experiments.ingest.gpu.columns import KERNEL, LEGACY_DEVICE, OP, Collected
+from experiments.ingest.gpu.columns import KERNEL, OP, Collected
 from experiments.ingest.gpu.contexts import NOWHERE, Context, contexts
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kinds import read_kinds, with_roles_of_streams
@@ -89,28 +89,25 @@ def device_traces(collected: Collected, describe: Callable[[int], Mapping[str, A
 def add_host_work(collected: Collected) -> bool:
     """Take ops and collectives of the host for the device's work; return whether its own processor did it.
 
-    For a recording in which the host launches nothing and no device was recorded, unless framework ops were timed on
-    the device, or something says that the work was done on one that was not recorded.
+    For a recording in which the host launches nothing and no device was recorded, unless something says that the work
+    was done on one that was not recorded.
     """
-    timed = {key: rows for key, rows in collected.threads.items() if key[0] == LEGACY_DEVICE}
     if len(collected.device) or (len(collected.launches) and collected.launches["works"].any()):
         return False
-    if not timed and (collected.memory or any(_ON_DEVICE.search(name) for name in collected.names.texts)):
+    if collected.memory or any(_ON_DEVICE.search(name) for name in collected.names.texts):
         return False
-    collected.threads = {key: rows for key, rows in collected.threads.items() if key not in timed}
     loads = np.array([host_wait(name) == "input" for name in collected.names.texts], np.bool_)
     talks = np.array([bool(kernels.collective_kind(name)) for name in collected.names.texts], np.bool_)
-    for key, rows in (timed or collected.threads).items():
+    for key, rows in collected.threads.items():
         starts, ends, names, thread = rows["start"], rows["end"], rows["name"], collected.thread(key)
         ops = np.flatnonzero(((rows["what"] == OP) & ~loads[names]) | talks[names])
         ops = ops[np.lexsort((-ends[ops], starts[ops]))]
         for row in ops[_doing(starts[ops].tolist(), ends[ops].tolist())].tolist():
             launch, start, end, name = _OWN + len(collected.launches), int(starts[row]), int(ends[row]), int(names[row])
             stream = HOST - thread if talks[name] else thread
-            collected.device.add(KERNEL, start, end, 0 if timed else HOST, stream, launch, -1, name, -1, -1, -1)
-            if not timed:
-                collected.launches.add(launch, start, start, thread, 1)
-    return len(collected.device) > 0 and not timed
+            collected.device.add(KERNEL, start, end, HOST, stream, launch, -1, name, -1, -1, -1)
+            collected.launches.add(launch, start, start, thread, 1)
+    return len(collected.device) > 0
 
 
 def _doing(starts: list[int], ends: list[int]) -> list[int]:
@@ -137,7 +134,6 @@ def recorded(collected: Collected) -> Recorded:
     """Return what a recording holds beside its device activity."""
     held = {
         "launches": len(collected.launches),
-        "op times": any(process == LEGACY_DEVICE for process, _ in collected.threads),
         "host ops": any(OP in rows["what"] for rows in collected.threads.values()),
         "shapes": collected.works,
         "backward": collected.trains,

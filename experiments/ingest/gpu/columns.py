@@ -19,8 +19,6 @@ from experiments.ingest.gpu.flops import Work, has_formula, least_traffic, work
 
 KERNEL, COPY, FILL = 0, 1, 2
 OP, ANNOTATION, FRAME = 0, 1, 2
-#: Process in which torch.autograd.profiler times framework ops on the device, each with those that it calls.
-LEGACY_DEVICE = "CUDA functions"
 #: Beyond this, a time is damage (13 days).
 MAX_PS = 1 << 60
 
@@ -46,9 +44,6 @@ class Columns:
     def __getitem__(self, name: str) -> NDArray[np.int64]:
         table = np.frombuffer(self._values, np.int64) if self._values else np.zeros(0, np.int64)
         return table[self._names.index(name) :: len(self._names)].copy()
-
-    def clear(self) -> None:
-        del self._values[:]
 
     def add(self, *row: int) -> None:
         """Add a row: a value for each name, in their order."""
@@ -82,12 +77,12 @@ class Names:
 
 
 class Collected:
-    """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process, thread);
-    trains: whether a backward pass ran; computes: whether the host ran a matmul or a convolution; captures: whether a
-    graph was captured; marks: (number, start, end) by what marks steps: `step` (the profiler's own), `session`
-    (TensorFlow's), `engine` (a serving engine's), `iteration` (the program's annotations), `optimizer` and other
-    `range`s (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration;
-    host_waits: (start, end) by `marks.host_wait`."""
+    """Columns of one recording.  memory: peak bytes allocated by device; threads: host columns by (process,
+    thread); trains: whether a backward pass ran; computes: whether the host ran a matmul or a convolution;
+    captures: whether a graph was captured; marks: (number, start, end) by what marks steps: `step` (the profiler's
+    own), `engine` (a serving engine's), `iteration` (the program's annotations), `optimizer` and other `range`s
+    (number is the index of its name); requests: (in prefill, in decode) of each engine's iteration; host_waits:
+    (start, end) by `marks.host_wait`."""
 
     def __init__(self) -> None:
         self.names = Names()

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.ingest.gpu.columns import Collected
 from experiments.ingest.intervals import Ps
-from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, SESSION, Steps
+from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, Steps
 
 #: What a host is doing while the device waits for it, first match first.
 _WAITS = (
@@ -102,7 +102,6 @@ def host_steps(collected: Collected, launched: Ps | None = None) -> Steps:
     optimizer step to the next; else, where it is given when work was `launched`, ranges that hold it."""
     marks = (
         ("step", "ProfilerStep"),
-        ("session", SESSION),
         ("engine", ENGINE),
         ("iteration", "the program"),
     )

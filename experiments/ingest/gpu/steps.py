@@ -17,7 +17,7 @@ from experiments.ingest.cut_steps import warm_up
 from experiments.ingest.gpu.device import UNKNOWN, DeviceTrace
 from experiments.ingest.gpu.kernels import HOST_COPIES
 from experiments.ingest.intervals import Ps
-from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, REPEATED, SESSION, Steps
+from experiments.ingest.marks import ENGINE, MEASURED, NO_STEPS, REPEATED, Steps
 
 #: A step in which fewer than this share of the usual number of ops was launched was not recorded whole.
 LEAST_OPS = 0.5
@@ -48,7 +48,7 @@ def left_over(trace: DeviceTrace) -> NDArray[np.bool_]:
     """Return True for events launched before the recording began: a stream runs in order, so those without a launch
     that precede the first launched one of their stream (of the device, on a stream without any)."""
     known = trace.launched != UNKNOWN
-    if not known.any() or trace.steps.how == SESSION:  # which begins with nothing in any queue
+    if not known.any():
         return np.zeros(len(known), np.bool_)
     streams = trace.streams if len(trace.streams) else np.zeros(len(known), np.int64)
     left = ~known & (trace.starts <= trace.starts[known].min())

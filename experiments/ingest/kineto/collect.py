@@ -13,7 +13,6 @@ from experiments.ingest.gpu.columns import (
     FILL,
     FRAME,
     KERNEL,
-    LEGACY_DEVICE,
     MAX_PS,
     OP,
     WORKS,
@@ -23,14 +22,11 @@ from experiments.ingest.gpu.marks import host_wait, mark, trains
 from experiments.ingest.kineto.comms import read_comm
 from experiments.ingest.steps import unix_span
 from experiments.ingest.values import text
-from formatting.numbers import whole_number
 
 #: Kineto's categories; before PyTorch 1.11 they were capitalised words.
 _DEVICE = {"kernel": KERNEL, "mtia_ccp_events": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL}
 _DEVICE["memset"] = FILL
 _HOST = {"cpu_op": OP, "operator": OP, "user_annotation": ANNOTATION, "python_function": FRAME}
-#: torch.autograd.profiler.profile without Kineto names no category, only a process.
-_LEGACY = {"CPU functions": "cpu_op", LEGACY_DEVICE: "cpu_op"}
 _KEPT_FRAME = re.compile(
     r"^nn\.Module: |checkpoint\.py\(\d+\): (unpack_hook|backward|recompute)|dataloader\.py\(\d+\): __next__"
 )
@@ -41,21 +37,9 @@ _LIBRARY_FRAME = re.compile(
 )
 #: Ops of the host that a model's forward pass consists of.
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("linear", "addmm", "convolution", "scaled_dot_product_attention"))
-#: A process of a TensorFlow 1 timeline: a device's ops as their host ran them, or one stream of the device.
-_TENSORFLOW = re.compile(r"'(?P<job>/job:.*)?/(device:)?(gpu|cpu|stream)\S*?(/stream:(?P<stream>\d+))? Compute'", re.I)
-#: Kineto's category of a process of rocprof: calls of HIP, copies, ranges of roctx, and the kernels of one GPU.
-_ROCPROF = (
-    (re.compile(r"^CPU H(IP|SA) API$"), "cuda_runtime"),
-    (re.compile(r"^COPY$"), "gpu_memcpy"),
-    (re.compile(r"^Markers and Ranges$"), "user_annotation"),
-    (re.compile(r"^GPU\d+$"), "kernel"),
-)
 #: Marks of the PyTorch profiler without anything recorded.
 _OWN_MARK = re.compile(r"PyTorch Profiler|^Record Window|^Iteration Start|^\[memory\]")
 _ON_CPU = 0
-_EDGE = re.compile(r"^edge_\d+_")
-#: The ops of optimizers: ApplyGradientDescent, ResourceApplyAdam.
-_OPTIMIZER = re.compile(r"(?:Resource|Sparse)*Apply[A-Z]")
 
 
 class KinetoEvents(Collected):
@@ -67,8 +51,6 @@ class KinetoEvents(Collected):
         self.rank: int | None = None
         self.ranks: dict[int, int] = {}
         self.foreign = ""
-        self._roles: dict[str, str] = {}
-        self._processes: dict[object, re.Match[str]] = {}
         self._zero: float | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]], groups: Mapping[str, tuple[int, ...]]) -> None:
@@ -76,17 +58,9 @@ class KinetoEvents(Collected):
         for event in events:
             phase = event.get("ph")
             if phase == "X":
-                role = self._roles.get(str(event.get("pid")))
-                self._complete(_of_rocprof(event, role) if role else event, groups)
+                self._complete(event, groups)
             elif phase == "i" and event.get("name") == "[memory]":
                 self._memory(event)
-            elif phase == "M" and (process := _TENSORFLOW.search(str(event.get("args")))):
-                self._processes[event.get("pid")] = process
-            elif phase == "M" and event.get("name") == "process_name" and isinstance(event.get("args"), dict):
-                called = str(event["args"].get("name"))
-                role = next((category for pattern, category in _ROCPROF if pattern.search(called)), "")
-                if role:
-                    self._roles[str(event.get("pid"))] = role
             if not self.foreign and phase != "M" and not _OWN_MARK.search(name := str(event.get("name"))):
                 self.foreign = text(name, 60)
 
@@ -97,7 +71,7 @@ class KinetoEvents(Collected):
         return unix_span(begin, begin + max(ends, default=0) // 1000)
 
     def _complete(self, event: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> None:
-        category = event.get("cat") or _LEGACY.get(str(event.get("pid")))
+        category = event.get("cat")
         if not isinstance(category, str):
             return
         category = category.lower()
@@ -119,9 +93,7 @@ class KinetoEvents(Collected):
         args = event.get("args")
         if not isinstance(args, dict):
             args = {}
-        if category == "op" and (process := self._processes.get(event.get("pid"))) is not None:
-            self._tensorflow(event, process, name, start, end, args)
-        elif what is not None:
+        if what is not None:
             self._host(event, what, name, start, end, args, groups)
         elif category == "overhead":
             self._wait(name, start, end)
@@ -170,27 +142,6 @@ class KinetoEvents(Collected):
         if cause := host_wait(name):
             self.host_waits[cause].append((start, end))
 
-    def _tensorflow(
-        self, event: Mapping[str, Any], process: re.Match[str], name: str, start: int, end: int, args: dict[str, Any]
-    ) -> None:
-        """An op of a TensorFlow 1 timeline: as the host ran it, or, on a stream, as the device did."""
-        path = str(args.get("name", ""))[:300]
-        self.trains = self.trains or "gradients/" in path or bool(_OPTIMIZER.match(name))
-        # What is copied between devices is named after the edge of the graph: the op that made it.
-        launch = self.names.of(_EDGE.sub("edge_", path)) + 1
-        if process["job"]:
-            self._host(event, OP, name, start, end, {}, {})
-            _, first, last = (self.marks["session"] or [(1, start, end)])[0]
-            self.marks["session"] = [(1, min(first, start), max(last, end))]
-            thread = self.thread((str(event.get("pid")), str(event.get("tid"))))
-            self.launches.add(launch, start, end, thread, 0)
-            self.launches.add(self.names.of(f"edge_{path}") + 1, end, end, thread, 0)
-        elif process["stream"]:
-            copied = name.upper().startswith("MEMCPY")
-            called = self.names.of(f"Memcpy {name[6:]}" if copied else name)
-            stream = int(process["stream"][:9])
-            self.device.add(COPY if copied else KERNEL, start, end, 0, stream, launch, -1, called, -1, -1, -1)
-
     def _launch(self, event: Mapping[str, Any], name: str, start: int, end: int, args: dict[str, Any]) -> None:
         correlation = _integer(args, "correlation")
         if correlation <= 0:
@@ -228,15 +179,6 @@ class KinetoEvents(Collected):
         device, allocated = args.get("Device Id"), args.get("Total Allocated")
         if isinstance(device, int) and isinstance(allocated, int | float) and allocated > 0:
             self.memory[device] = max(self.memory.get(device, 0.0), float(allocated))
-
-
-def _of_rocprof(event: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """An event of rocprof, which writes numbers as text, as the PyTorch profiler would write it."""
-    args = event["args"] if isinstance(event.get("args"), dict) else {}
-    keys = ("dev-id", "queue-id", "BeginNs", "EndNs")
-    device, stream, begin, end = (whole_number(str(args.get(key))) for key in keys)
-    plain = {**event, "cat": role, "args": {"device": device, "stream": stream}}
-    return plain if begin is None or end is None else plain | {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
 
 
 def _integer(args: Mapping[str, Any], *keys: str) -> int:

@@ -21,7 +21,6 @@ WHY_NO_STEPS = (
     "record again."
 )
 NO_DEVICE = "The trace contains no GPU activity. Record with ProfilerActivity.CUDA among the activities."
-NO_STREAM = "The timeline of TensorFlow contains no stream of a GPU: its ops ran on the host."
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NAMELESS_AMD = {(9, 0): "AMD GPU - gfx90a", (9, 4): "AMD GPU - gfx942", (9, 5): "AMD GPU - gfx950"}
 
@@ -72,9 +71,6 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
     by_id = {item.get("id"): item for item in properties}
     # Where the id is none of the list, its parts are still told if all are the same.
     alike = properties[0] if len({_device_name(item) for item in properties}) == 1 else {}
-    of_tensorflow = bool(collected.marks["session"])
-    if of_tensorflow and not len(collected.device):  # its ops launched nothing
-        collected.launches.clear()
     holds = recorded(collected)
     on_host = add_host_work(collected)
 
@@ -99,9 +95,9 @@ def _recording(collected: KinetoEvents, head: dict[str, Any], name: str) -> Trac
         rank=rank,
         world_size=world if isinstance(world, int) and world > 0 else None,
         host_name=host,
-        recorder="TensorFlow timeline" if of_tensorflow else "PyTorch profiler",
+        recorder="PyTorch profiler",
         device_names=tuple(filter(None, map(_device_name, properties))),
-        why_no_device="" if devices and not on_host else NO_STREAM if of_tensorflow else why,
+        why_no_device="" if devices and not on_host else why,
         recorded=holds,
         steps=steps,
         span_ns=collected.span_ns(head.get("baseTimeNanoseconds")),

@@ -64,10 +64,10 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
-        if any(table.startswith("rocpd_") for table in database.tables):
+        if any(table.startswith("rocpd_kernel_dispatch") for table in database.tables):
             return rocm.read(database, name, _ranges, _times)
         raise IngestError(
-            f"{name} is a SQLite database, but not an Nsight Systems export: it has none of its tables.",
+            f"{name} is a SQLite database, but no export of Nsight Systems or rocprofv3: it has none of their tables.",
             EXPORT_AGAIN,
             name,
         )

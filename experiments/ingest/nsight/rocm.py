@@ -1,7 +1,4 @@
-"""A database of ROCm's tools → `TraceFile`: rocmProfileData (`.rpd`) and rocprofv3 (`rocpd_*` tables with a suffix).
-
-Source: the tables of https://github.com/ROCm/rocmProfileData and of rocprofiler-sdk's rocpd output.
-"""
+"""A database of rocprofv3 → `TraceFile`.  Source: the tables of rocprofiler-sdk's rocpd output."""
 
 from __future__ import annotations
 
@@ -36,10 +33,9 @@ Ranges = Callable[[Iterable[Range], Collected], Mapping[int, Steps]]
 def read(database: Database, name: str, ranges: Ranges, times: Times) -> TraceFile:
     """Return what a database holds.  ranges: reads a program's ranges and the steps that each process marks; times: ps
     of nanoseconds, None for what is no time."""
-    is_rpd = "rocpd_op" in database.tables
-    # rocprofv3 writes tables of their own, with ids of their own, for each process.
+    # Tables of their own, with ids of their own, for each process.
     suffixes = sorted({match[1] for table in database.tables if (match := _KERNELS.fullmatch(table))})
-    parts = [_of_rpd(database)] if is_rpd else [_of_rocprof(database, suffix) for suffix in suffixes]
+    parts = [_of_rocprof(database, suffix) for suffix in suffixes]
     collected = Collected()
     processes: dict[int, int] = {}
     for ops, calls, _, _ in parts:
@@ -61,31 +57,13 @@ def read(database: Database, name: str, ranges: Ranges, times: Times) -> TraceFi
         "name": f"GPU {device}", "host": "", "device_name": kinds.get(device, "AMD GPU"),
         "steps": steps.get(processes.get(device, -1), NO_STEPS),
     })  # fmt: skip
-    recorder = "rocmProfileData" if is_rpd else "rocprofv3"
-    return TraceFile(name, tuple(devices), recorder=recorder, why_no_device="" if devices else WHY_NOTHING,
+    return TraceFile(name, tuple(devices), recorder="rocprofv3", why_no_device="" if devices else WHY_NOTHING,
                      recorded=recorded(collected))  # fmt: skip
 
 
 def _thread(process: object, thread: object) -> int:
     whole = isinstance(process, int) and isinstance(thread, int)
     return process << THREAD_BITS | thread & (1 << THREAD_BITS) - 1 if whole else 0  # type: ignore[operator]
-
-
-def _of_rpd(database: Database) -> _Part:
-    strings = {key: str(value) for key, value in database.rows("rocpd_string", ("id", "string"))}
-    rows = list(database.rows("rocpd_api", ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")))
-    called = {row[0]: (row[3], row[4], strings.get(row[5], ""), _thread(*row[1:3])) for row in rows}
-    launched = dict(database.rows("rocpd_api_ops", ("op_id", "api_id")))
-    columns = ("id", "start", "end", "gpuId", "queueId", "opType_id", "description_id")
-    ops: list[_Op] = []
-    for op, start, end, device, queue, of, described in database.rows("rocpd_op", columns):
-        kind = strings.get(of, "")
-        ops.append(
-            (op, start, end, device, queue, kind, "" if "Copy" in kind else strings.get(described, ""), None, -1)
-        )
-    marks = [(row[3], row[4], strings.get(row[6], ""), _thread(*row[1:3])) for row in rows
-             if strings.get(row[5]) == "UserMarker"]  # fmt: skip
-    return ops, {op: called[call] for op, call in launched.items() if call in called}, marks, {}
 
 
 def _of_rocprof(database: Database, suffix: str) -> _Part:
