@@ -208,7 +208,8 @@ def log_archive(request: MemberRequest, pk: int) -> StreamingHttpResponse:
     page = experiment_page(request, pk)
     if page.run is None or not viewers.can_open(page.run.profile):
         raise Http404("This experiment has no files that XProf can read.")
-    pieces = one_by_one(log_directory.pieces(page.run.profile))
+    profile = page.run.profile
+    pieces = one_by_one(log_directory.pieces(profile, list(profile.files.filter(included=True))))
     response = StreamingHttpResponse(pieces, content_type="application/zip")
     response["Content-Disposition"] = f'attachment; filename="experiment-{pk}-profile.zip"'
     return response

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.ingest.convert import session_file
 from experiments.ingest.validate import file_host
-from experiments.models import Profile
+from experiments.models import Profile, ProfileFile
 from experiments.services import storage
 
 _PIECE = 1 << 18
@@ -39,7 +39,7 @@ class _Sink:
         return taken
 
 
-def pieces(profile: Profile) -> Iterator[bytes]:
+def pieces(profile: Profile, files: Sequence[ProfileFile]) -> Iterator[bytes]:
     """The zip: each profile under its host's name; an upload that was an archive already, beside them as it came.
 
     Packed files stay packed: XProf wants them unpacked, which the reader of the zip does (`gunzip`).
@@ -47,7 +47,7 @@ def pieces(profile: Profile) -> Iterator[bytes]:
     sink, taken = _Sink(), set[str]()
     session = f"plugins/profile/{profile.created_at:%Y_%m_%d_%H_%M_%S}"
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1, allowZip64=True) as packed:  # type: ignore[call-overload]
-        for file in profile.files.filter(included=True):
+        for file in files:
             source = storage.absolute(file.path)
             if not source.exists():
                 continue
