@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +17,7 @@ from experiments.services import profiles
 from formatting import topology
 from perfmodel.config import ConfigError
 from perfmodel.config_file import parse_config
-from proposals import drawing, facts, measured, torus
+from proposals import custom_form, drawing, facts, measured, torus
 from proposals.candidate import HARDWARE_KEYS, MeshAndChanges
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import Broken, Communication, Memory, Neighbour, Predicted, ProposalPlan, Range, Rejected
@@ -359,7 +358,7 @@ def card(item: Proposal, baseline: Side, config: Mapping[str, Any], roles: Mappi
         memory=bars.memory_terms(vars(predicted.hbm_per_chip_bytes)) if predicted.hbm_per_chip_bytes else [],
         loop=measured.loop(item) if item.pk else None,
         traffic=_traffic(data.communication, roles),
-        steps=[OneStep(row, _query(row)) for row in data.sensitivity],
+        steps=[OneStep(row, urlencode({"config": custom_form.written(row)})) for row in data.sensitivity],
         flags=[flag for flag in changed.get("xla_flags", ()) if flag not in (training.get("xla_flags") or ())],
     )
 
@@ -374,11 +373,6 @@ def _traffic(communication: Sequence[Communication], roles: Mapping[str, str]) -
         before, after = (row.before_s, row.after_s) if timed else (row.before_share, row.after_share)
         rows.append(Traffic(words, css, row.moves, before or 0.0, after or 0.0, "s" if timed else "share"))
     return sorted(rows, key=lambda row: -max(row.before, row.after))
-
-
-def _query(row: Neighbour) -> str:
-    """A neighbour as the address of the form takes it."""
-    return urlencode({"mesh": json.dumps(row.mesh), "changes": json.dumps(row.changes)})
 
 
 def changed_settings(config: Mapping[str, Any], of: MeshAndChanges) -> list[tuple[str, str, str]]:

@@ -17,7 +17,6 @@ urlpatterns = [
     path("plans/<int:pk>/compile/cancel/", views_compile.cancel, name="compile-cancel"),
     path("plans/<int:pk>/compile/state/", views_compile.state, name="compile-state"),
     path("plans/<int:pk>/own/", views_custom.own, name="own-mesh"),
-    path("plans/<int:pk>/own/price/", views_custom.price, name="own-mesh-price"),
     path("plans/<int:pk>/own/add/", views_custom.add, name="own-mesh-add"),
     path("proposals/<int:pk>/decision/", views.decide, name="decide"),
     path("experiments/<int:pk>/launch/", views_launch.of_experiment, name="launch"),

@@ -49,7 +49,7 @@ def test_the_run_is_ready_and_every_entry_gives_the_reason(people, recommender, 
     assert client.get(f"/explore/?experiment={recommender.pk}").status_code == 200
     data = client.get(f"/api/plans/{plan.pk}/").json()
     assert RECOMMENDER in data["not_modelled"] and data["proposals"] == []
-    own = client.post(f"/plans/{plan.pk}/own/price/", {"mesh_data": 4, "mesh_model": 4}, headers={"hx-request": "true"})
+    own = client.get(f"/plans/{plan.pk}/own/", {"config": "data=4 model=4"}, headers={"hx-request": "true"})
     assert RECOMMENDER in own.content.decode()
     with pytest.raises(CampaignError, match="recommender"):
         campaigns.begin(recommender, people.engineer, Campaign(backend="modelled"))

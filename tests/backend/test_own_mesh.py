@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from html import unescape
-from urllib.parse import quote
 
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, QueryDict
+from django.http import Http404
 
 from experiments.models import Event, ReviewState
 from experiments.step_profile import Memory
@@ -110,52 +108,43 @@ def test_who_may_not_change_the_team_cannot_add(people, ready, other, name, erro
         custom_mesh.add(ready.plan, getattr(people, name), Candidate(other))
 
 
-def form(mesh, **more):
-    names = [("ici_name", name) for name in mesh["ici"]]
-    return {"ici_name": [n for _, n in names], "ici_size": [str(s) for s in mesh["ici"].values()], **more}
+TYPED = "replica=1 data=4, seq=2 model=2 dcn.data=1"
 
 
 def test_the_page_prices_while_one_types_and_adds(people, ready, other):
     client, place = people.client("engineer"), f"/plans/{ready.plan.pk}/own/"
     assert "Current configuration" in client.get(place).content.decode()
-    part = client.post(place + "price/", form(other), headers={"HX-Request": "true"}).content.decode()
+    part = client.get(place, {"config": TYPED}, headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part and "Legal" in part
-    illegal = {"ici": {"data": 4}}
-    part = client.post(place + "price/", form(illegal), headers={"HX-Request": "true"}).content.decode()
+    part = client.get(place, {"config": "data=4"}, headers={"HX-Request": "true"}).content.decode()
     assert "but the topology has 16 chips per slice" in part and "disabled" in part
+    for odd in ("data", "=4", "x.y=3", "data=", "data=-1", "data=²", "remat=often", "\0", "a=b=c"):
+        part = client.get(place, {"config": odd}, headers={"HX-Request": "true"}).content.decode()
+        assert "callout--err" in part, odd
     assert Proposal.objects.count() == 3
-    refused = client.post(place + "add/", form(illegal))
+    refused = client.post(place + "add/", {"config": "data=4"})
     assert refused.status_code == 422 and "Not added" in refused.content.decode()
-    answer = client.post(place + "add/", form(other))
+    answer = client.post(place + "add/", {"config": TYPED})
     made = Proposal.objects.get(rank=4)
     assert answer.status_code == 302 and answer["Location"] == made.get_absolute_url()
     page = client.get(answer["Location"]).content.decode()
     assert "Your own" in page and "added by engineer" in page
-    again = client.post(place + "add/", form(other))  # as the second of two clicks does
+    again = client.post(place + "add/", {"config": TYPED})  # as the second of two clicks does
     assert again["Location"] == answer["Location"] and Proposal.objects.count() == 4
     assert "This is already proposal 4." in client.get(again["Location"]).content.decode()
 
 
-def test_the_form_opens_at_a_proposal_or_at_a_mesh_of_a_link(people, ready, other):
+def test_the_page_opens_at_a_proposal(people, ready):
     client, place = people.client("viewer"), f"/plans/{ready.plan.pk}/own/"
     proposal = ready.plan.proposals.get(rank=3)
-    assert (
-        'name="ici_size" inputmode="numeric" value="8"'
-        in client.get(f"{place}?proposal={proposal.pk}").content.decode()
-    )
-    text = client.get(
-        f"{place}?mesh={quote(json.dumps(other))}&changes=%7B%22remat%22:%22minimal%22%7D"
-    ).content.decode()
-    assert '<option value="minimal" selected>' in text
-    for odd in ("?mesh=[", "?mesh=3", "?mesh=%7B%22ici%22:3%7D", f"?mesh={'[' * 3000}", "?proposal=9999999"):
-        assert client.get(place + odd).status_code in (200, 404)
+    assert custom_form.written(proposal.value) in client.get(f"{place}?proposal={proposal.pk}").content.decode()
+    assert client.get(f"{place}?proposal=9999999").status_code == 404
 
 
-def test_axes_that_were_only_offered_are_not_in_the_mesh():
-    data = QueryDict("ici_name=data&ici_size=16&ici_name=expert&ici_size=&offered=expert&ici_name=seq&ici_size=1")
-    assert custom_form.from_form(data).mesh["ici"] == {"data": 16, "seq": 1}
-    data = QueryDict("ici_name=data&ici_size=8&ici_name=expert&ici_size=2&offered=expert")
-    assert custom_form.from_form(data).mesh["ici"] == {"data": 8, "expert": 2}
+def test_what_is_typed_is_what_is_written(other):
+    given = Candidate(other, {"remat": "minimal", "global_batch": 16, "xla_flags": ["--xla_a=1", "--xla_b=x=y"]})
+    assert custom_form.read(custom_form.written(given), {}) == given
+    assert custom_form.read("remat=full", other) == Candidate(other, {"remat": "full"})
 
 
 def test_memory_that_only_the_profile_knows_is_shown_in_bytes(people):

@@ -74,7 +74,7 @@ MEASURED = CONFIG | {"measured": {"step_time_s": 1.5}}
 AS_FILE = {"config_way": "file", "config_text": json.dumps(CONFIG)}
 MEASURED_AS_FILE = {"config_way": "file", "config_text": json.dumps(MEASURED)}
 MESH = {"ici": {"replica": 1, "data": 2, "seq": 8, "model": 1}, "dcn": {"data": 1}}
-MESH_FORM = {"ici_name": list(MESH["ici"]), "ici_size": list(MESH["ici"].values()), "dcn_name": "data", "dcn_size": 1}
+MESH_TEXT = " ".join(f"{axis}={size}" for axis, size in {**MESH["ici"], "dcn.data": 1}.items())
 NEW_PASSWORD = dict.fromkeys(("new_password1", "new_password2"), "staple battery horse")
 
 ACCOUNTS = (
@@ -256,9 +256,8 @@ PROPOSALS = (
     stores(ENGINEER, "/plans/{plan}/compile/cancel/"),
     asks(ENGINEER, "/api/plans/{plan}/compilations/"),
     deletes(ENGINEER, "/api/plans/{plan}/compilations/"),
-    asks(VIEWER, "/plans/{plan}/own/price/", **MESH_FORM),
     asks(VIEWER, "/api/plans/{plan}/evaluate/", mesh=MESH, changes={}),
-    stores(ENGINEER, "/plans/{plan}/own/add/", **MESH_FORM),
+    stores(ENGINEER, "/plans/{plan}/own/add/", config=MESH_TEXT),
     stores(ENGINEER, "/api/plans/{plan}/proposals/", mesh=MESH, changes={}),
     stores(ENGINEER, "/proposals/{approved}/upload/", files=PROFILE, **AS_FILE),
     stores(ENGINEER, "/proposals/{approved}/step-time/", **MEASURED_AS_FILE),
