@@ -7,20 +7,23 @@ starts whichever job of the queue is next (`jobs.turns`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from jobs import turns, workers
 from jobs.declared import DeclaredTask
 from jobs.models import Job
+
+logger = logging.getLogger(__name__)
 
 #: Who has not said for so long that it lives is dead; a message that nobody took up for so long was lost.
 STALE_AFTER = timedelta(seconds=30)
@@ -134,6 +137,46 @@ class Jobs(Generic[M]):
         if self.working is not None:
             values[self.column] = self.working
         return bool(self._open.filter(free, pk=pk).update(**values))
+
+    def take(self, pk: int, fail: Callable[[M, str], object], *related: str, **values: Any) -> M | None:
+        """Claim it for this thread, and return the row with what is `related`.
+
+        None where it has ended, a live worker has it, or it killed its workers: then it is ended by `fail`.
+        """
+        worker = workers.this_thread()
+        if not self.claim(pk, worker, **values):
+            return None
+        row = self.row_of_worker(pk, worker).select_related(*related).first()
+        if row is not None and row.attempts > self.most_attempts:
+            fail(row, f"{self.gave_up}.")
+            return None
+        return row
+
+    @contextmanager
+    def doing(
+        self,
+        row: M,
+        fail: Callable[[M, str], object],
+        expected: tuple[type[Exception], ...] = (),
+        *duties: tuple[float, Callable[[], object]],
+    ) -> Iterator[None]:
+        """Keep a row that was taken while the block works on it.
+
+        An `expected` error ends it by `fail`, with its sentence.  Our own faults do too, and are raised again; where
+        the database is away the row is left for the sweep.
+        """
+        try:
+            with self.beating(row.pk, row.worker, *duties):
+                yield
+        except expected as error:
+            fail(row, str(error))
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            logger.exception("%s %s failed", self.model._meta.label_lower, row.pk)
+            name = self.model._meta.verbose_name
+            fail(row, f"Internal error ({type(error).__name__}); retry, or report {name} {row.pk}.")
+            raise
 
     def row_of_worker(self, pk: int, worker: str) -> QuerySet[M]:
         """The row while this worker has it; what it stores goes through here, and changes nothing once it is lost."""

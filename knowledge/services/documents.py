@@ -24,7 +24,6 @@ from accounts.text import clean, display_name, one_line
 from audit import trail
 from audit.models import Action
 from disk import space
-from jobs import workers
 from jobs.jobs import Jobs, released
 from knowledge import documents
 from knowledge.documents.errors import DocumentError
@@ -104,23 +103,22 @@ def receive(team: Team, user: Any, file: File[bytes], *, title: str = "") -> Rec
 def read(pk: int) -> None:
     """Cut the file into passages and make it the current version of its title, unless that is done or a live worker
     does it."""
-    worker = workers.this_thread()
-    if not READING.claim(pk, worker):
+    document = READING.take(pk, _fail)
+    if document is None:
         return
-    document = Document.objects.get(pk=pk)
-    try:
-        if document.attempts > READING.most_attempts:
-            raise DocumentError(f"{READING.gave_up}; add the document in parts.")
-        with READING.beating(pk, worker):
-            content = documents.read(_absolute(document.path), document.name, document.kind)
-    except DocumentError as error:
-        READING.row_of_worker(pk, worker).update(
-            state=State.FAILED, error=str(error), updated_at=timezone.now(), **released()
-        )
-        return
+    with READING.doing(document, _fail, (DocumentError,)):
+        _store(document, documents.read(_absolute(document.path), document.name, document.kind))
+
+
+def _fail(document: Document, reason: str) -> None:
+    rows = READING.row_of_worker(document.pk, document.worker)
+    rows.update(state=State.FAILED, error=reason[:300], updated_at=timezone.now(), **released())
+
+
+def _store(document: Document, content: documents.Read) -> None:
     with transaction.atomic():
         team = _locked(document)
-        if team is None or not READING.row_of_worker(pk, worker).exists():
+        if team is None or not READING.row_of_worker(document.pk, document.worker).exists():
             return  # deleted meanwhile, or read by another worker
         document.passages.all().delete()
         for start in range(0, len(content.pieces), BATCH):

@@ -18,7 +18,6 @@ from experiments.models import Experiment
 from experiments.services import events, secrets
 from experiments.services.text import clean
 from formatting import counted
-from jobs import workers
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
 from launches.models import ArmRun, Launch
@@ -166,17 +165,12 @@ def new_token(launch: Launch, user: User) -> str:
 
 def advance(pk: int) -> None:
     """What a worker does with a run: submit it, or read what it reported.  Returns at once where nothing is to do."""
-    worker = workers.this_thread()
-    if not queue.RUNS.claim(pk, worker):
+    about = "launch__experiment", "launch__proposal", "launch__created_by", "launch__team"
+    run = queue.RUNS.take(pk, collecting.fail, *about)
+    if run is None:
         return
-    held = queue.RUNS.row_of_worker(pk, worker)
-    run = held.select_related("launch__experiment", "launch__proposal", "launch__created_by", "launch__team").first()
-    if run is None:  # another took it for dead at once, and may have submitted it: there is nothing to read yet
-        return
-    with queue.RUNS.beating(pk, worker):
-        if run.attempts > queue.RUNS.most_attempts:
-            collecting.fail(run, f"{queue.RUNS.gave_up}.")
-        elif run.status == S.QUEUED:
+    with queue.RUNS.beating(pk, run.worker):
+        if run.status == S.QUEUED:
             _submit(run)
         else:
             collecting.collect(run)

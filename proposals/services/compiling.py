@@ -5,11 +5,11 @@ The answer is kept by content (`proposals.compiling.cache`), so that the same co
 
 from __future__ import annotations
 
-import logging
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from accounts.models import Role, User
@@ -17,7 +17,6 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.services import configuration
 from experiments.services.text import clean, clean_json
-from jobs import workers
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from perfmodel.config import ExperimentConfig, framework_of
@@ -28,8 +27,6 @@ from proposals.compiling.compiler_flags import refused_flag
 from proposals.compiling.result import CHECK, CompileCheck
 from proposals.models import Compilation, PlanRecord, Proposal
 from proposals.services import unmeasured
-
-logger = logging.getLogger(__name__)
 
 #: Each takes 2 GB and more than one core.
 MOST_AT_ONCE = 2
@@ -140,49 +137,34 @@ def _queue(plan: PlanRecord, user: User | None) -> list[Compilation]:
 
 
 def compile_one(pk: int) -> None:
-    """Do one check; returns at once where it has ended or a live worker has it.
-
-    Our own faults end it with a sentence and are raised again; where the database is away it is left for the sweep.
-    """
-    worker = workers.this_thread()
-    if not COMPILATIONS.claim(pk, worker):
+    """Do one check; returns at once where it has ended or a live worker has it."""
+    made = COMPILATIONS.take(pk, _fail, "plan", "proposal")
+    if made is None:
         return
-    made = Compilation.objects.select_related("plan", "proposal").get(pk=pk)
-    try:
-        with COMPILATIONS.beating(pk, worker):
-            if made.attempts > COMPILATIONS.most_attempts:
-                _end(made, worker, Compilation.Status.FAILED, note=f"{COMPILATIONS.gave_up}.")
-            else:
-                _work(made, worker)
-    except Stopped:
-        logger.info("compilation %s was cancelled, or another worker has it", pk)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception as error:
-        logger.exception("compilation %s failed", pk)
-        note = f"Internal error ({type(error).__name__}); retry, or report compilation {pk}."
-        _end(made, worker, Compilation.Status.FAILED, note=note)
-        raise
+    with COMPILATIONS.doing(made, _fail), suppress(Stopped):
+        _work(made)
 
 
-def _work(made: Compilation, worker: str) -> None:
+def _work(made: Compilation) -> None:
     config = config_of(made.plan, made.proposal)
     reason = missing(config)
     if config is None or reason is not None:
-        _end(made, worker, Compilation.Status.FAILED, note=reason or "")
+        _fail(made, reason or "")
         return
 
     def progress(effort: str, stage: str) -> None:
         text = stage if effort == "quick" else f"{stage}, {effort} effort"
-        if not COMPILATIONS.row_of_worker(made.pk, worker).update(stage=text):
+        if not COMPILATIONS.row_of_worker(made.pk, made.worker).update(stage=text):
             raise Stopped
 
     check = engine.check(config, cache=cache(), on_progress=progress, worker=worker_module())
-    _end(made, worker, Compilation.Status.DONE, result=clean_json(CHECK.write(check)))
+    _end(made, Compilation.Status.DONE, result=clean_json(CHECK.write(check)))
 
 
-def _end(made: Compilation, worker: str, status: Compilation.Status, **values: object) -> None:
-    note = clean(str(values.pop("note", "")))
-    COMPILATIONS.row_of_worker(made.pk, worker).update(
-        status=status, note=note, stage="", finished_at=timezone.now(), **values
-    )
+def _fail(made: Compilation, note: str) -> None:
+    _end(made, Compilation.Status.FAILED, note=clean(note))
+
+
+def _end(made: Compilation, status: Compilation.Status, **values: object) -> None:
+    rows = COMPILATIONS.row_of_worker(made.pk, made.worker)
+    rows.update(status=status, stage="", finished_at=timezone.now(), **values)

@@ -5,12 +5,11 @@ Every step of theirs is an Event.  What they come to is stored beside what the b
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from agent.control import Cancel
@@ -19,7 +18,6 @@ from agent.provider.base import Provider
 from experiments.models import Run
 from experiments.services import events
 from experiments.services.text import clean_json
-from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.drafts import Line
@@ -29,8 +27,6 @@ from proposals.agents.toolbox import Agent
 from proposals.agents.workbench import Workbench
 from proposals.models import Consultation, PlanRecord
 from proposals.services import checks, consulting, plans, recording, stored
-
-logger = logging.getLogger(__name__)
 
 #: While a model is waited for: how often it is looked whether what it does is still wanted.
 LOOK_EVERY_S = 0.5
@@ -44,38 +40,25 @@ class Refused(Exception):
 
 
 def consult(pk: int) -> None:
-    """Let Analyzer and Proposal agent read the run; returns at once where it has ended or a live worker has it.
-
-    Our own faults end it with a sentence and are raised again.
-    """
-    worker = workers.this_thread()
-    made = consulting.claim(pk, worker)
+    """Let Analyzer and Proposal agent read the run; returns at once where it has ended or a live worker has it."""
+    made = consulting.CONSULTATIONS.take(pk, _fail, "run__experiment", "run__profile", "created_by")
     if made is None:
         return
-    work = Work(made, worker)
-    try:
-        with consulting.CONSULTATIONS.beating(pk, worker, (LOOK_EVERY_S, work.look)):
-            _work(work)
-    except (Unavailable, ConfigError, Refused) as error:
-        consulting.end(made, worker, Consultation.Status.FAILED, f"{error} The built-in text is shown.")
-    except (OperationalError, InterfaceError):
-        raise  # the database is away, or full: the sweep finds a consultation that nobody has
-    except Exception as error:
-        logger.exception("consultation %s failed", pk)
-        note = (
-            f"Internal error ({type(error).__name__}), so the built-in text is shown. Ask the model again; if it "
-            f"recurs, report it with the number {pk}."
-        )
-        consulting.end(made, worker, Consultation.Status.FAILED, note)
-        raise
+    work = Work(made)
+    expected = (Unavailable, ConfigError, Refused)
+    with consulting.CONSULTATIONS.doing(made, _fail, expected, (LOOK_EVERY_S, work.look)):
+        _work(work)
+
+
+def _fail(made: Consultation, reason: str) -> None:
+    consulting.end(made, Consultation.Status.FAILED, f"{reason} The built-in text is shown.")
 
 
 @dataclass
 class Work:
-    """A consultation in the hands of one worker.  events: of tool results, by agent's result id."""
+    """A consultation in the hands of a worker.  events: of tool results, by agent's result id."""
 
     made: Consultation
-    worker: str
     cancel: Cancel = field(default_factory=Cancel)
     events: dict[str, int] = field(default_factory=dict)
 
@@ -94,7 +77,7 @@ class Work:
 
     def look(self) -> None:
         """Is it still ours, and still wanted?"""
-        if not consulting.is_wanted(self.made, self.worker):
+        if not consulting.is_wanted(self.made):
             self.cancel.set()
 
     def lines(self, rows: Sequence[Line]) -> list[dict[str, Any]]:
@@ -109,9 +92,9 @@ class Work:
 
 
 def _work(work: Work) -> None:
-    made, worker = work.made, work.worker
+    made = work.made
     if consulting.is_overtaken(made):
-        consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
+        consulting.end(made, Consultation.Status.CANCELLED, OVERTAKEN)
         return
     analyst = endpoint.provider(analyzer_agent.AGENT)
     proposer = endpoint.provider(proposal_agent.AGENT)
@@ -126,9 +109,9 @@ def _work(work: Work) -> None:
     if not work.cancel.is_set() and not made.proposals and not base.value.not_modelled:
         _propose(work, bench, base, proposer)
     if not work.cancel.is_set():
-        consulting.end(made, worker, Consultation.Status.DONE)
+        consulting.end(made, Consultation.Status.DONE)
     elif consulting.is_overtaken(made):
-        consulting.end(made, worker, Consultation.Status.CANCELLED, OVERTAKEN)
+        consulting.end(made, Consultation.Status.CANCELLED, OVERTAKEN)
 
 
 def _built_in_plan(run: Run) -> PlanRecord | None:
@@ -150,7 +133,7 @@ def _report(work: Work, bench: Workbench, provider: Provider) -> None:
         }
     )
     _count(made, report)
-    if not consulting.keep(made, work.worker, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
+    if not consulting.keep(made, report=made.report, tokens=made.tokens, cost_usd=made.cost_usd):
         work.cancel.set()
 
 
@@ -165,10 +148,10 @@ def _propose(work: Work, bench: Workbench, base: PlanRecord, provider: Provider)
     values = {"proposals": made.proposals, "tokens": made.tokens, "cost_usd": made.cost_usd}
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        wanted = consulting.is_wanted(made, work.worker)
+        wanted = consulting.is_wanted(made)
         if wanted and proposed.source == "model":
             values["plan"] = _store(made, proposed, base, provider.model)
-        if not wanted or not consulting.keep(made, work.worker, **values):
+        if not wanted or not consulting.keep(made, **values):
             work.cancel.set()
             transaction.set_rollback(True)
 

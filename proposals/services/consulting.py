@@ -100,37 +100,25 @@ def report_of(run: Run) -> Consultation | None:
     return Consultation.objects.filter(run=run, report__source="model").order_by("-pk").first()
 
 
-def claim(pk: int, worker: str) -> Consultation | None:
-    """Take it for this worker; None where it has ended or a live worker has it."""
-    if not CONSULTATIONS.claim(pk, worker):
-        return None
-    made = Consultation.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
-    if made.attempts > CONSULTATIONS.most_attempts:
-        note = f"{CONSULTATIONS.gave_up}. The built-in text is shown."
-        end(made, worker, Consultation.Status.FAILED, note)
-        return None
-    return made
-
-
-def is_wanted(made: Consultation, worker: str) -> bool:
-    """Whether this worker still has it, and no newer analysis has made it pointless."""
-    return CONSULTATIONS.row_of_worker(made.pk, worker).exists() and not is_overtaken(made)
+def is_wanted(made: Consultation) -> bool:
+    """Whether its worker still has it, and no newer analysis has made it pointless."""
+    return CONSULTATIONS.row_of_worker(made.pk, made.worker).exists() and not is_overtaken(made)
 
 
 def is_overtaken(made: Consultation) -> bool:
     return Run.objects.filter(experiment_id=made.run.experiment_id, pk__gt=made.run_id).exists()
 
 
-def keep(made: Consultation, worker: str, **values: Any) -> bool:
+def keep(made: Consultation, **values: Any) -> bool:
     """Store what an agent came to; False where another worker has it."""
-    return CONSULTATIONS.beat(made.pk, worker, **values)
+    return CONSULTATIONS.beat(made.pk, made.worker, **values)
 
 
-def end(made: Consultation, worker: str, status: Consultation.Status, note: str = "") -> bool:
+def end(made: Consultation, status: Consultation.Status, note: str = "") -> bool:
     """It has ended, with an Event where it came to nothing; False where another worker has it."""
     with transaction.atomic():
         events.lock(made.run.experiment_id)
-        if not CONSULTATIONS.row_of_worker(made.pk, worker).update(
+        if not CONSULTATIONS.row_of_worker(made.pk, made.worker).update(
             status=status, note=clean(note), finished_at=timezone.now()
         ):
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -15,7 +15,6 @@ from accounts.refusals import Refused
 from experiments.models import Experiment, RunStatus
 from experiments.services import configuration, events, profiles, runs
 from experiments.services.text import clean
-from jobs import workers
 from jobs.jobs import Jobs
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints
@@ -80,35 +79,12 @@ def of_experiment(experiment: Experiment) -> QuerySet[PlanRecord]:
 
 def make(pk: int) -> None:
     """Make the plan that was asked for, check it, and store all of it or nothing; returns at once where it has ended or
-    a live worker makes it.
-
-    Our own faults end the request with a sentence and are raised again; where the database is away the request is left
-    for the sweep to take over.
-    """
-    worker = workers.this_thread()
-    made = _claim(pk, worker)
+    a live worker makes it."""
+    made = REQUESTS.take(pk, _fail, "run__experiment", "run__profile", "created_by", started_at=timezone.now())
     if made is None:
         return
-    try:
-        with REQUESTS.beating(pk, worker):
-            _make(made)
-    except (ConfigError, profiles.NotIngested) as error:
-        _fail(made, str(error))
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception as error:
-        _fail(made, f"Internal error ({type(error).__name__}); retry, or report request {pk}.")
-        raise
-
-
-def _claim(pk: int, worker: str) -> PlanRequest | None:
-    if not REQUESTS.claim(pk, worker, started_at=timezone.now()):
-        return None
-    made = PlanRequest.objects.select_related("run__experiment", "run__profile", "created_by").get(pk=pk)
-    if made.attempts > REQUESTS.most_attempts:
-        _fail(made, f"{REQUESTS.gave_up}; relax the constraints, or retry.")
-        return None
-    return made
+    with REQUESTS.doing(made, _fail, (ConfigError, profiles.NotIngested)):
+        _make(made)
 
 
 def _make(made: PlanRequest) -> None:
