@@ -11,4 +11,4 @@ router = SimpleRouter()
 router.register("passages", PassageViewSet, basename="knowledge-passages")
 router.register("documents", DocumentViewSet, basename="knowledge-documents")
 
-urlpatterns = [path("search/", KnowledgeSearchView.as_view(), name="api-knowledge-search"), *router.urls]
+urlpatterns = [path("search/", KnowledgeSearchView.as_view({"get": "list"}), name="api-knowledge-search"), *router.urls]

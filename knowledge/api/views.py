@@ -5,6 +5,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404
+from django_filters.utils import translate_validation
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import exceptions, mixins, status
@@ -12,7 +13,6 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from accounts.models import Role, Team
@@ -28,9 +28,8 @@ from knowledge.api.serializers import (
 )
 from knowledge.documents.errors import DocumentError
 from knowledge.models import Document, Passage
-from knowledge.passage_file import BOTTLENECKS
-from knowledge.retrieval import MODES
 from knowledge.services import documents, search
+from knowledge.services.browse import PassageFilters, filtered
 
 MOST = 50
 _TEAM = OpenApiParameter(
@@ -38,51 +37,37 @@ _TEAM = OpenApiParameter(
     OpenApiTypes.INT,
     description="Team whose documents are included with the shipped passages; default: your first.",
 )
-_NARROWING = [
-    OpenApiParameter(
-        "hardware", OpenApiTypes.STR, description="`tpu`, `gpu` or a chip; hardware-independent passages are included."
-    ),
-    OpenApiParameter(
-        "bottleneck", OpenApiTypes.STR, enum=BOTTLENECKS, description="Only passages that address this bottleneck."
-    ),
-    OpenApiParameter("document", OpenApiTypes.INT, description="Only passages of this document."),
-    _TEAM,
-]
 
 
-class KnowledgeSearchView(APIView):
+class KnowledgeSearchView(GenericViewSet[Passage]):
     """Keyword and semantic search."""
 
+    queryset = Passage.objects.none()
+    serializer_class = AnswerSerializer
     permission_classes = [IsAuthenticated]
+    filterset_class = PassageFilters
 
     @extend_schema(
         operation_id="knowledge_search",
         parameters=[
-            OpenApiParameter("q", OpenApiTypes.STR, required=True, description="Query or question."),
             OpenApiParameter("k", OpenApiTypes.INT, description=f"Number of results; default 5, at most {MOST}."),
             OpenApiParameter("offset", OpenApiTypes.INT, description="Number of results to skip, at most 200."),
-            OpenApiParameter("mode", OpenApiTypes.STR, enum=MODES, description="default fused"),
-            *_NARROWING,
+            _TEAM,
         ],
+        filters=True,
         responses={200: AnswerSerializer, 400: Detail, 404: Detail},
         tags=["knowledge"],
     )
-    def get(self, request: Request) -> Response:
+    def list(self, request: Request) -> Response:
         """The passages that best answer a query, each with its rank and score per list and its fused score."""
-        query = request.query_params.get("q", "").strip()
-        if not query:
+        filters = _filters(request)
+        if not filters.text:
             raise Invalid("q is missing: give a query or question.")
-        mode = request.query_params.get("mode") or "fused"
-        if mode not in MODES:
-            raise Invalid(f"mode must be one of {', '.join(MODES)}.")
         k, offset = number_param(request, "k"), number_param(request, "offset")
-        try:
-            answer = search.search(
-                _team(request), query, 5 if k is None else max(1, min(k, MOST)), mode=mode,
-                offset=min(offset or 0, 200), **_narrowed(request),
-            )  # fmt: skip
-        except ValueError as error:
-            raise Invalid(str(error)) from error
+        answer = search.of_rows(
+            filters.qs, filters.text, 5 if k is None else max(1, min(k, MOST)), mode=filters.mode_or_both,
+            offset=min(offset or 0, 200),
+        )  # fmt: skip
         return Response(AnswerSerializer(answer).data)
 
 
@@ -93,23 +78,21 @@ class PassageViewSet(GenericViewSet[Passage]):
     serializer_class = PassageSerializer
     permission_classes = [IsAuthenticated]
     pagination_class = Paging
+    filterset_class = PassageFilters
     lookup_field = "key"
     lookup_value_regex = "[-a-zA-Z0-9_]{1,120}"
 
     @extend_schema(
         operation_id="knowledge_passages_list",
-        parameters=_NARROWING,
+        parameters=[_TEAM],
+        filters=True,
         responses={200: PassageSerializer(many=True), 400: Detail, 404: Detail},
         tags=["knowledge"],
     )
     def list(self, request: Request) -> Response:
         """All passages, in document order."""
-        try:
-            rows = search.visible(_team(request), **_narrowed(request))
-        except ValueError as error:
-            raise Invalid(str(error)) from error
-        ordered = rows.select_related("document").defer("embedding", "search").order_by("document", "position", "pk")
-        page = self.paginate_queryset(ordered)
+        rows = _filters(request).qs.select_related("document").defer("embedding", "search")
+        page = self.paginate_queryset(rows.order_by("document", "position", "pk"))
         return self.get_paginated_response(PassageSerializer(page, many=True).data)
 
     @extend_schema(
@@ -191,14 +174,9 @@ def _team(request: Request) -> Team | None:
     return membership.team if membership is not None else None
 
 
-def _narrowed(request: Request) -> dict[str, Any]:
-    """The filters of the address; raises 400 or 404 on what is none."""
-    bottleneck = request.query_params.get("bottleneck") or ""
-    if bottleneck and bottleneck not in BOTTLENECKS:
-        raise Invalid(f"bottleneck must be one of {', '.join(BOTTLENECKS)}.")
-    document = None
-    if (pk := number_param(request, "document")) is not None:
-        document = Document.objects.filter(pk=pk).first()
-        if document is None or document.team_id not in (None, *team_ids(request.user)):
-            raise exceptions.NotFound("There is no such document.")
-    return {"hardware": request.query_params.get("hardware") or "", "bottleneck": bottleneck, "document": document}
+def _filters(request: Request) -> PassageFilters:
+    """The filters of the address; raises 400 on what is none."""
+    filters = filtered(_team(request), request._request.GET)
+    if not filters.is_valid():
+        raise translate_validation(filters.errors)
+    return filters

@@ -31,9 +31,13 @@ BOTTLENECK_WORDS = {
 
 
 class PassageFilters(Filters):
-    q = TextFilter(method="unchanged")
-    topic = NumberFilter("document")
-    hardware = django_filters.ChoiceFilter(choices=[(name, name) for name in (*HARDWARE, *load_chips())], method="of")
+    q = TextFilter(method="unchanged", help_text="Query or question.")
+    document = NumberFilter("document", help_text="Only passages of this document.")
+    hardware = django_filters.ChoiceFilter(
+        choices=[(name, name) for name in (*HARDWARE, *load_chips())],
+        method="of",
+        help_text="Hardware-independent passages are included.",
+    )
     bottleneck = django_filters.ChoiceFilter(choices=[(name, name) for name in BOTTLENECKS], method="addressing")
     source = TextFilter()
     tag = TextFilter(method="tagged")
@@ -104,8 +108,8 @@ def page(filters: PassageFilters, number: str = "1") -> Page:
 def facets(filters: PassageFilters) -> list[Facet]:
     """Return each facet with what the other filters leave of its values; a chosen value is there in any case."""
     made = [facet(filters, *counted) for counted in _counted(filters)]
-    # A team's own documents are topics, and listed apart.
-    made[1] = replace(made[1], name="document")
+    # A team's own documents are listed apart.
+    made[0] = replace(made[0], name="topic")
     return [one for one in made if one.values]
 
 
@@ -117,12 +121,12 @@ def _counted(filters: PassageFilters) -> Iterator[tuple[str, str, dict[Any, str]
         chosen = {filters.asked[name]: 0} if filters.asked[name] else {}
         return chosen | count_values(rows.filter(**only), column)[column]
 
-    by_topic = counts("topic", "document")
+    by_topic = counts("document", "document")
     documents = Document.objects.filter(pk__in=by_topic).filter(pk__in=filters.queryset.values("document"))
     titles = {document.pk: document.title for document in sorted(documents, key=lambda one: one.title.lower())}
     own = {document.pk for document in documents if document.team_id is not None}
-    yield "topic", "Topic", {pk: title for pk, title in titles.items() if pk not in own}, {**by_topic}
-    yield "topic", "Documents of the team", {pk: title for pk, title in titles.items() if pk in own}, {**by_topic}
+    yield "document", "Topic", {pk: title for pk, title in titles.items() if pk not in own}, {**by_topic}
+    yield "document", "Documents of the team", {pk: title for pk, title in titles.items() if pk in own}, {**by_topic}
     rows = filters.without("hardware").qs
     chosen = filters.asked["hardware"]
     labels: dict[Any, str] = HARDWARE | ({chosen: HARDWARE.get(chosen, chosen)} if chosen else {})

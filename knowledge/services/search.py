@@ -10,7 +10,7 @@ from django.db.models import F, Q, QuerySet
 
 from accounts.models import Team
 from knowledge import retrieval
-from knowledge.models import Document, Passage
+from knowledge.models import Passage
 from knowledge.retrieval import Hit, Mode, Retrieval, retrieve
 from knowledge.services.embedding import stale
 from perfmodel.chips import load_chips
@@ -47,38 +47,29 @@ class Answer:
 
 
 def search(
-    team: Team | None,
-    query: str,
-    k: int = 5,
-    *,
-    hardware: str = "",
-    bottleneck: str = "",
-    document: Document | None = None,
-    mode: Mode = "fused",
-    offset: int = 0,
+    team: Team | None, query: str, k: int = 5, *, hardware: str = "", bottleneck: str = "", mode: Mode = "fused"
 ) -> Answer:
     """The k passages that answer a query best, of the shipped ones and, with a team, of its own.
 
     hardware: `tpu`, `gpu` or a chip; passages for all hardware count, too.  bottleneck: only passages that help against
-    it.  Raises ValueError with a sentence for hardware or a mode that is not known.
+    it.  Raises ValueError with a sentence for hardware that is not known.
     """
-    rows = visible(team, hardware=hardware, bottleneck=bottleneck, document=document)
-    result = retrieve(rows, query, k=k, mode=mode, offset=offset)
-    return _answer(result)
-
-
-def visible(
-    team: Team | None, *, hardware: str = "", bottleneck: str = "", document: Document | None = None
-) -> QuerySet[Any]:
-    """The passages a team may see, those that were retired left out."""
-    rows = Passage.objects.filter(seen_by(team), retired_at=None)
+    rows = visible(team)
     if hardware:
         rows = for_hardware(rows, hardware)
     if bottleneck:
         rows = rows.filter(bottlenecks__contains=[bottleneck])
-    if document is not None:
-        rows = rows.filter(document=document)
-    return rows
+    return of_rows(rows, query, k, mode=mode)
+
+
+def of_rows(rows: QuerySet[Any], query: str, k: int, *, mode: Mode = "fused", offset: int = 0) -> Answer:
+    """The k of some passages that answer a query best, after the first `offset`."""
+    return _answer(retrieve(rows, query, k=k, mode=mode, offset=offset))
+
+
+def visible(team: Team | None) -> QuerySet[Any]:
+    """The passages a team may see, those that were retired left out."""
+    return Passage.objects.filter(seen_by(team), retired_at=None)
 
 
 def for_hardware(rows: QuerySet[Any], hardware: str) -> QuerySet[Any]:
@@ -94,8 +85,7 @@ def passage(teams: Iterable[int], key: str) -> Passage | None:
 
 def similar(team: Team | None, to: Passage, k: int = 5) -> Answer:
     """The passages nearest in meaning to one, of those that the team sees; none, and a note, where it has no vector."""
-    result = retrieval.similar(visible(team), to, k=k)
-    return _answer(result)
+    return _answer(retrieval.similar(visible(team), to, k=k))
 
 
 def _answer(result: Retrieval) -> Answer:

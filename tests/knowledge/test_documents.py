@@ -16,7 +16,7 @@ from knowledge.documents.pieces import MOST
 from knowledge.models import Document, Passage, State
 from knowledge.services import documents
 from knowledge.services.embedding import embed_some
-from knowledge.services.search import passage, search
+from knowledge.services.search import of_rows, passage, search, visible
 from knowledge.tasks import read_document
 from tests.backend.services import dead_process
 from tests.knowledge.files import bomb, encrypted, pdf, with_bookmarks, written
@@ -263,7 +263,11 @@ def test_a_document_becomes_passages_that_are_found_and_cited_by_place(people, p
     assert (document.state, document.kind, document.title) == (State.READY, "markdown", "runbook")
     embed_some(Passage)
     for mode in ("fused", "vector", "text"):
-        best = search(people.team, "how large may the model axis be", mode=mode, document=document).found[0].passage
+        best = (
+            of_rows(visible(people.team).filter(document=document), "how large may the model axis be", 5, mode=mode)
+            .found[0]
+            .passage
+        )
         assert best.place == "§ Runbook > Sharding > Axes"
         assert best.source == "runbook" and best.key == f"doc-{document.pk}-3"
     assert "doc" not in " ".join(keys(search(None, "micro-batch out of memory", k=50)))

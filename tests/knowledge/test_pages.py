@@ -56,7 +56,7 @@ def test_shipped_passages_are_everybodys_and_those_of_a_team_its_own(people, pas
         assert client.get(f"/knowledge/documents/{own.pk}/").status_code == (200 if mine else 404)
         assert client.get(f"/knowledge/documents/{own.pk}/file/").status_code == (200 if mine else 404)
         assert ("runbook" in text(client.get("/knowledge/documents/"))) is mine
-    other = text(people.client("outsider").get(f"/knowledge/?topic={own.pk}"))
+    other = text(people.client("outsider").get(f"/knowledge/?document={own.pk}"))
     assert "No passage matches" in other and "runbook" not in other
 
 
@@ -96,7 +96,7 @@ def test_filters_narrow_count_and_can_be_taken_away(people, passages, own):
     both = client.get("/knowledge/?hardware=v5p&bottleneck=communication&q=axis").context["page"]
     assert {row.passage.key for row in both.rows} == {"data", "tensor"} and both.total == 2
     assert "Remove the filter v5p" in text(client.get("/knowledge/?hardware=v5p"))
-    assert {row.passage.key for row in client.get(f"/knowledge/?topic={own.pk}").context["page"].rows} == {
+    assert {row.passage.key for row in client.get(f"/knowledge/?document={own.pk}").context["page"].rows} == {
         f"doc-{own.pk}-1", f"doc-{own.pk}-2",
     }  # fmt: skip
 
@@ -258,14 +258,14 @@ def test_the_api_searches_with_why(people, passages, own):
     for name in ("outsider", "teamless"):
         answer = people.api(name).get("/api/knowledge/search/?q=micro-batch&k=50").json()
         assert not any(r["passage"]["key"].startswith("doc-") for r in answer["results"])
-        assert people.api(name).get(f"/api/knowledge/search/?q=x&document={own.pk}").status_code == 404
+        assert people.api(name).get(f"/api/knowledge/search/?q=x&document={own.pk}").json()["results"] == []
         assert people.api(name).get(f"/api/knowledge/search/?q=x&team={people.team.pk}").status_code == 404
 
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("", "q is missing"), ("q=x&mode=telepathy", "mode must be"), ("q=x&hardware=abacus", "abacus"),
-     ("q=x&bottleneck=coffee", "bottleneck must be"), ("q=x&k=many", "k must be a whole number")],
+    [("", "q is missing"), ("q=x&mode=telepathy", "telepathy"), ("q=x&hardware=abacus", "abacus"),
+     ("q=x&bottleneck=coffee", "coffee"), ("q=x&k=many", "k must be a whole number")],
 )  # fmt: skip
 def test_the_api_says_what_is_wrong(people, passages, query, words):
     answer = people.api("viewer").get(f"/api/knowledge/search/?{query}")

@@ -13,7 +13,7 @@ from knowledge.models import Document, EmbeddingJob, Kind, Passage, Question, st
 from knowledge.retrieval import MODES, retrieve, similar
 from knowledge.services import embedding
 from knowledge.services.embedding import EMBEDDINGS, embed_some, stale, sweep, work
-from knowledge.services.search import passage, search, visible
+from knowledge.services.search import of_rows, passage, search, visible
 from tests.backend.services import dead_process
 from tests.knowledge.conftest import TEXTS, add_passages
 
@@ -77,7 +77,7 @@ def test_a_hit_says_why_it_is_there(passages) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_pages_of_hits_do_not_overlap(passages, mode) -> None:
     whole = keys(search(None, "chips over the axis", k=6, mode=mode))
-    assert keys(search(None, "chips over the axis", k=2, offset=2, mode=mode)) == whole[2:4]
+    assert keys(of_rows(visible(None), "chips over the axis", 2, offset=2, mode=mode)) == whole[2:4]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_a_team_finds_the_shipped_passages_and_its_own(passages) -> None:
         assert "data" in keys(search(ours, "gradients all-reduced", mode=mode))
         assert "wiki" not in keys(search(theirs, "gradients all-reduced", mode=mode, k=50))
         assert "wiki" not in keys(search(None, "gradients all-reduced", mode=mode, k=50))
-        assert keys(search(ours, "gradients all-reduced", mode=mode, document=document)) == ["wiki"]
-        assert keys(search(theirs, "gradients all-reduced", mode=mode, document=document)) == []
+        assert keys(of_rows(visible(ours).filter(document=document), "gradients all-reduced", 5, mode=mode)) == ["wiki"]
+        assert keys(of_rows(visible(theirs).filter(document=document), "gradients all-reduced", 5, mode=mode)) == []
     assert passage([ours.pk], "wiki").title == "Our gradients"
     assert passage([theirs.pk], "wiki") is None
     assert passage([theirs.pk], "data").title == "Data parallelism"
@@ -195,7 +195,7 @@ def test_few_rows_behind_a_filter_are_all_found(passages) -> None:
     document = Document.objects.create(kind=Kind.TEXT, title="Many", name="many", sha256="3")
     add_passages(document, {f"x{n}": ("Gradients", f"Gradients are all-reduced over axis {n}.") for n in range(400)})
     embed_some(Passage)
-    few = search(None, "gradients all-reduced over an axis", mode="vector", k=10, document=passages)
+    few = of_rows(visible(None).filter(document=passages), "gradients all-reduced over an axis", 10, mode="vector")
     assert set(keys(few)) == set(TEXTS)
 
 
