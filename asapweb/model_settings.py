@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +15,7 @@ from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, require
 from agent.check_connection import ConnectionReport, check_connection
 from agent.limits import Price
-from agent.provider.settings import Settings, SettingsError
+from agent.provider.settings import SettingsError
 from experiments.services import retention
 from formatting import counted, dollars, limit
 from proposals.agents import endpoint
@@ -28,9 +27,6 @@ AGENTS = (
     ("proposer", "Proposer", "writes the rationale of proposals"),
     ("tuner", "Tuner", "suggests trials in campaigns that use it"),
 )
-#: Of a test of the connection: one request after another, each within its own limit.
-CHECK_LIMIT_S = 45.0
-_CHECK_CONNECT_S, _CHECK_SILENCE_S = 5.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -91,34 +87,12 @@ def _price(price: Price) -> tuple[str, str]:
     return dollars(price.input), dollars(price.output)
 
 
-def check_in_time(settings: Settings, agent: str, limit_s: float = CHECK_LIMIT_S) -> ConnectionReport:
-    """Test the connection within so many seconds, whatever the endpoint does."""
-    patient = replace(
-        settings,
-        connect_timeout_s=min(settings.connect_timeout_s, _CHECK_CONNECT_S),
-        read_timeout_s=min(settings.read_timeout_s, _CHECK_SILENCE_S),
-        request_timeout_s=min(settings.request_timeout_s, _CHECK_SILENCE_S),
-    )
-    reports: list[ConnectionReport] = []
-    tester = threading.Thread(
-        target=lambda: reports.append(check_connection(patient, agent)), name="connection-test", daemon=True
-    )
-    tester.start()
-    tester.join(limit_s)
-    if reports:
-        return reports[0]
-    model = settings.model_for(agent)
-    said = f"{model} at {settings.base_url} did not finish the test within {limit(limit_s, 's')}."
-    return ConnectionReport(False, said, model, settings.base_url)
-
-
 def _page(request: MemberRequest, report: ConnectionReport | None = None) -> HttpResponse:
     context: dict[str, Any] = {
         "here": "settings",
         "membership": request.membership,
         "shown": shown(),
         "report": report,
-        "limit_s": CHECK_LIMIT_S,
     }
     return page_or_part(request, "settings/model.html", "settings/_connection.html", context)
 
@@ -138,7 +112,7 @@ def test_model(request: MemberRequest) -> HttpResponse:
     if agent not in {name for name, _, _ in AGENTS}:
         agent = AGENTS[0][0]
     try:
-        report = check_in_time(endpoint.settings(), agent)
+        report = check_connection(endpoint.settings(), agent)
     except SettingsError as error:
         report = ConnectionReport(False, str(error), "", "")
     return _page(request, report)

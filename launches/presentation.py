@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launches import backends
 from launches.models import ArmRun, Launch
 from launches.services.arms import proposal_of
 from launches.services.choices import TOOLS
@@ -22,22 +21,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Card:
-    """predicted: speed-up per token as the proposal says; low, high: its 80 % interval."""
+    """verdict: None until every run has ended."""
 
     launch: Launch
     rows: tuple[Row, ...]
     verdict: Verdict | None
-    predicted: float | None
-    low: float | None
-    high: float | None
 
     @property
     def tool(self) -> str:
         return TOOLS.get(self.launch.tool, self.launch.tool)
-
-    @property
-    def manual(self) -> bool:
-        return self.launch.backend == backends.MANUAL
 
     @property
     def tone(self) -> str:
@@ -48,9 +40,11 @@ class Card:
     @property
     def within(self) -> bool | None:
         """Whether the measured speed-up lies in the predicted interval; None where either is missing."""
-        if self.verdict is None or self.verdict.speedup is None or not self.low or not self.high:
+        predicted = proposal_of(self.launch).value.predicted
+        low, high = predicted.speedup_low80, predicted.speedup_high80
+        if self.verdict is None or self.verdict.speedup is None or not low or not high:
             return None
-        return self.low <= self.verdict.speedup <= self.high
+        return low <= self.verdict.speedup <= high
 
 
 def card(launch: Launch) -> Card:
@@ -59,5 +53,4 @@ def card(launch: Launch) -> Card:
         Row(number, runs.get((number, "proposal")), runs.get((number, "control")))
         for number in range(1, launch.repeats + 1)
     )
-    predicted = proposal_of(launch).value.predicted
-    return Card(launch, rows, launch.judged, predicted.speedup, predicted.speedup_low80, predicted.speedup_high80)
+    return Card(launch, rows, launch.judged)

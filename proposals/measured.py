@@ -77,23 +77,11 @@ def loop(proposal: Proposal) -> Loop | None:
 
 @dataclass(frozen=True)
 class Row:
-    """One result: predicted speed-up with its interval, and the measured one; None where the run failed."""
+    """One result with the 80 % interval of its predicted speed-up; None where there is none."""
 
-    measurement: Measurement
+    made: Measurement
     low: float | None
     high: float | None
-
-    @property
-    def predicted(self) -> float | None:
-        return self.measurement.predicted_speedup
-
-    @property
-    def measured(self) -> float | None:
-        return self.measurement.speedup
-
-    @property
-    def error(self) -> float | None:
-        return self.measurement.error
 
 
 def row(made: Measurement) -> Row:
@@ -168,5 +156,5 @@ def results(measurements: QuerySet[Measurement], shown: Iterable[Measurement] = 
 
 def scale(rows: Sequence[Row]) -> float:
     """The end of the axis: a little beyond the largest speed-up, at least 1.2."""
-    reach = [value for item in rows for value in (item.high, item.predicted, item.measured) if value is not None]
-    return max([1.2, *(value * 1.04 for value in reach)])
+    reach = ((item.high, item.made.predicted_speedup, item.made.speedup) for item in rows)
+    return max([1.2, *(value * 1.04 for each in reach for value in each if value is not None)])

@@ -17,6 +17,7 @@ from experiments import bars
 from experiments.models import Experiment
 from history.record import outcome_of
 from proposals import presentation
+from proposals.measured import Row
 from proposals.models import Measurement
 from proposals.plan import Citation
 from proposals.services import plans, unmeasured
@@ -78,7 +79,7 @@ def cited_at(cite: Citation, team_id: int) -> str:
 
 
 @register.simple_tag
-def speedup_bar(row: Any, scale: float) -> SafeString:
+def speedup_bar(row: Row, scale: float) -> SafeString:
     """Predicted speed-up as a tick within its 80 % interval, measured as a dot, 1× dashed; from 0 to `scale`."""
     parts = SafeString("")
     if row.low is not None and row.high is not None:
@@ -88,14 +89,14 @@ def speedup_bar(row: Any, scale: float) -> SafeString:
         )
     parts += format_html('<line class="dash" x1="{0}" x2="{0}" y1="-4" y2="14"/>', bars.percent(1.0, scale))
     words = []
-    if row.predicted is not None:
-        at = bars.percent(row.predicted, scale)
+    if (predicted := row.made.predicted_speedup) is not None:
+        at = bars.percent(predicted, scale)
         parts += format_html('<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="12"/>', at)
-        words.append(f"predicted {formatting.quantity(row.predicted, 'speedup')}")
-    if row.measured is not None:
-        css = "f-loss" if outcome_of(row.measured) == "slower" else "f-measured"
-        parts += format_html('<circle class="{}" cx="{}" cy="5" r="5"/>', css, bars.percent(row.measured, scale))
-        words.append(f"measured {formatting.quantity(row.measured, 'speedup')}")
+        words.append(f"predicted {formatting.quantity(predicted, 'speedup')}")
+    if (measured := row.made.speedup) is not None:
+        css = "f-loss" if outcome_of(measured) == "slower" else "f-measured"
+        parts += format_html('<circle class="{}" cx="{}" cy="5" r="5"/>', css, bars.percent(measured, scale))
+        words.append(f"measured {formatting.quantity(measured, 'speedup')}")
     return format_html(
         '<svg class="bar bar--s" role="img" aria-label="{}"><rect class="track" width="100%" height="100%"/>{}</svg>',
         ", ".join(words), parts,

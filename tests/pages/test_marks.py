@@ -10,6 +10,8 @@ import pytest
 from experiments import bars
 from experiments.models import Experiment
 from experiments.templatetags.components import resource_class, stack_bar
+from proposals.measured import Row
+from proposals.models import Measurement
 from proposals.templatetags.proposals import speedup_bar
 
 
@@ -35,5 +37,5 @@ def test_every_line_of_a_range_has_a_wider_one_of_the_page_below_it() -> None:
 
 @pytest.mark.parametrize(("measured", "css"), [(1.4, "f-measured"), (0.8, "f-loss")])
 def test_a_measured_slowdown_is_not_marked_as_a_gain(measured: float, css: str) -> None:
-    row = SimpleNamespace(low=1.0, high=1.6, predicted=1.3, measured=measured)
+    row = Row(Measurement(predicted_log_gain=0.26, speedup=measured), 1.0, 1.6)
     assert re.findall(r'<circle class="([^"]*)"', speedup_bar(row, 2.0)) == [css]
