@@ -136,7 +136,7 @@ class Problem:
         values: dict[str, Floats] = dict(self._prior)
         for number, name in enumerate(self.names):
             values[name] = values[name] + shifts[..., number, :]
-        return replace(Efficiencies(), **{name: from_scale(name, value) for name, value in values.items()})
+        return Efficiencies(**{name: from_scale(name, value) for name, value in values.items()})
 
     def price(self, x: Floats, stalls: Mapping[str, Stalls] | None = None) -> Priced:
         efficiencies = self.efficiencies(self.shifts(x))
@@ -144,8 +144,7 @@ class Problem:
             profiles = [row.profile.name for row in self.rows]
             none = Stalls(0.0, 0.0, 1.0, 1.0)
             each = [stalls.get(name, none) for name in profiles]
-            efficiencies = replace(
-                efficiencies,
+            efficiencies = efficiencies.with_(
                 stall_s=np.array([one.stall_s for one in each]),
                 stall_per_host=np.array([one.per_host for one in each]),
                 full_at=np.array([one.full_at for one in each]),

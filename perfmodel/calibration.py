@@ -301,7 +301,7 @@ class Calibration:
         for start in range(0, len(self.posterior.z), at_once):
             # Points along a dimension of their own, before those of the candidates.
             along = partial(_along_first, points=slice(start, start + at_once), dimensions=total.ndim)
-            point = replace(points[0], **along(vars(points[0]))), along(points[1])
+            point = points[0].with_(**along(vars(points[0]))), along(points[1])
             parts, _ = self._with_unexplained(self._modelled(terms, point)[0], along(base_parts), terms, each, distance)
             moved = np.log(np.maximum(sum(parts.values(), np.zeros(1)), 1e-12) / total)
             variance = variance + np.sum(moved**2, axis=0)
@@ -501,7 +501,7 @@ class Calibration:
     @cached_property
     def _launches_matter(self) -> bool:
         efficiencies = self.posterior.values.efficiencies
-        silent = replace(efficiencies, layer_s=0.0, moe_layer_s=0.0)
+        silent = efficiencies.with_(layer_s=0.0, moe_layer_s=0.0)
         loud, quiet = (combine(self._base_terms, e).estimate_s for e in (efficiencies, silent))
         return float(loud.reshape(-1)[0] / quiet.reshape(-1)[0]) > 1.005
 

@@ -1,18 +1,19 @@
 """Efficiencies: the few physical numbers between a roofline and a real step, and the file that holds them.
 
-`efficiencies.toml` holds values by kind of chip and what shifts them: precision, family of programs, program, chip,
-architecture; and the errors of runs that the fit had not seen.  The fit writes it.  Every field may be a number or an
-array over candidates.
+`efficiency_names.toml` says what each means.  `efficiencies.toml` holds values by kind of chip and what shifts them:
+precision, family of programs, program, chip, architecture; and the errors of runs that the fit had not seen.  The fit
+writes it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from perfmodel.catalogue import architecture
 from perfmodel.chips import Chip, get_chip
 from perfmodel.config import CANONICAL_ROLES, ExperimentConfig, ModelShape, framework_of
 from perfmodel.execution import ExecutionProfile, profile_named
-from perfmodel.reading import DataError, shipped
+from perfmodel.reading import DataError, read_rows, shipped
 from perfmodel.workload import chip_of
 
 SEEN_FILE = Path(__file__).with_name("measured_runs.json")
@@ -44,117 +45,46 @@ EFFICIENCIES_FILE = Path(__file__).with_name("efficiencies.toml")
 Value = float | npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Efficiencies:
-    """What the fit may move.  Shares are 0–1 of the chip's own peak or bandwidth.
+class Number(NamedTuple):
+    """A row of efficiency_names.toml; see there."""
 
-    matmul: share of peak FLOP/s of a large product with weights; expert: of grouped expert products, relative to
-    `matmul`; attention: share of the *bf16* peak in attention kernels; narrow_heads: power of the time per FLOP by
-    which a head is narrower than 128; head: of the vocabulary product, relative to `matmul`.  rows_half, width_half:
-    tokens per micro-batch, and narrowest shard width, at which a product reaches half its efficiency (MXU or tile
-    quantisation and prologue); expert_rows_half, expert_width_half: the same in tokens per expert and width of an
-    expert.
-    hbm: share of HBM bandwidth; hbm_exposed: share of HBM time not hidden under products (fusion, prefetch).
-    link: share of link bandwidth inside a slice or NVLink domain; network: of the network cards between NVLink domains;
-    dcn: of DCN.  message_s: fixed time per collective call; network_message_s: more of it where
-    the group spans two NVLink domains, and for more of them by the power `network_power` of their number;
-    beside_pipeline_s: more of it per rank of a tensor group where pipeline stages talk over the network meanwhile.
-    reduce_s: fixed time per step and doubling of the ranks that reduce gradients once per step.
-    overlap_reduce: share of a once-per-step all-reduce of unsharded gradients that is hidden; the other overlap_*:
-    share of that communication which the schedule can hide, as far as there is compute to hide it under.
-    layer_s: time the host needs to launch one layer of one micro-batch, forward and backward; moe_layer_s: more of it
-    in a mixture layer; step_s: fixed time per step.  straggler, slice_straggler: relative loss per doubling of hosts,
-    of slices.
-    host_overlap: share of offload traffic hidden.
-    architecture: speed on the chip relative to what the rest says, for architectures whose kernels are better or
-    worse tuned than those of plain transformers.
-    software_per_year, launch_per_year: logarithmic speed that products, and the host's launches, gain per year of
-    software; at `software_year` they are as stated, and a configuration that names no release is assumed to be of then.
-    stall_s: time that a program loses per micro-batch passed between all its stages when a host of the job is slow to
-    send, as runs of nanotron showed; stall_per_host: rate of such hosts; full_at: share of the memory, as computed, at
-    which every second pipelined run stalls as long for want of memory; full_spread: of its logarithm.
-    low80_*, high80_*: 80 % of measurements lie between estimate · exp(low80) and estimate · exp(high80): of dense
-    models without a pipeline (plain), with one (pipelined), and of mixtures of experts.
-    """
+    default: float
+    scale: Literal["log", "share", "linear"] = "log"
+    spread: float = 0.0
+    capped: bool = False
 
-    matmul: Value = 0.72
-    expert: Value = 0.75
-    attention: Value = 0.45
-    narrow_heads: Value = 1.0
-    head: Value = 0.9
-    rows_half: Value = 128.0
-    width_half: Value = 64.0
-    expert_rows_half: Value = 128.0
-    expert_width_half: Value = 64.0
-    hbm: Value = 0.8
-    hbm_exposed: Value = 0.35
-    link: Value = 0.8
-    dcn: Value = 0.7
-    network: Value = 0.8
-    message_s: Value = 5.0e-6
-    network_message_s: Value = 2.0e-5
-    network_power: Value = 1.0
-    beside_pipeline_s: Value = 1.0e-6
-    reduce_s: Value = 1.0e-4
-    overlap_weights: Value = 0.85
-    overlap_reduce: Value = 0.85
-    overlap_tensor: Value = 0.3
-    overlap_seq: Value = 0.5
-    overlap_expert: Value = 0.3
-    overlap_pipeline: Value = 0.5
-    overlap_dcn: Value = 0.8
-    layer_s: Value = 2.0e-5
-    moe_layer_s: Value = 5.0e-5
-    step_s: Value = 5.0e-3
-    straggler: Value = 0.004
-    slice_straggler: Value = 0.01
-    host_overlap: Value = 0.9
-    architecture: Value = 1.0
-    software_per_year: Value = 0.0
-    launch_per_year: Value = 0.0
-    software_year: Value = 2026.25
-    stall_s: Value = 0.0
-    stall_per_host: Value = 0.0
-    full_at: Value = 1.05
-    full_spread: Value = 0.1
-    low80_plain: Value = -0.15
-    high80_plain: Value = 0.15
-    low80_pipelined: Value = -0.2
-    high80_pipelined: Value = 0.2
-    low80_mixture: Value = -0.25
-    high80_mixture: Value = 0.25
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
+#: What the fit may move, by name.
+NUMBERS: Mapping[str, Number] = read_rows(Number, shipped("efficiency_names.toml"))
+
+
+class Efficiencies(SimpleNamespace):
+    """A value for every one of NUMBERS, a number or an array over candidates; the default where none is given."""
+
+    def __init__(self, **values: Value) -> None:
+        super().__init__(**{name: row.default for name, row in NUMBERS.items()} | values)
+
+    def with_(self, **values: Value) -> Efficiencies:
+        return Efficiencies(**vars(self) | values)
 
     @classmethod
     def stack(cls, rows: list[Efficiencies]) -> Efficiencies:
         """One set whose fields are arrays over the rows."""
-        return cls(**{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in cls.names()})
-
-
-#: Shares whose distance from 1 matters as much as that from 0.
-SHARES = frozenset((
-    "overlap_weights", "overlap_reduce", "overlap_tensor", "overlap_seq", "overlap_expert", "overlap_pipeline",
-    "overlap_dcn", "host_overlap", "hbm_exposed",
-))  # fmt: skip
-#: Numbers that may be zero or negative, on their own scale.
-LINEAR = frozenset(("software_per_year", "launch_per_year", "software_year", "narrow_heads"))
+        return cls(**{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in NUMBERS})
 
 
 def to_scale(name: str, value: float) -> float:
     """The scale on which an efficiency is shifted: logarithm, log-odds for a share, itself where it may be negative."""
-    if name in LINEAR:
+    if NUMBERS[name].scale == "linear":
         return value
-    return float(np.log(value / (1.0 - value)) if name in SHARES else np.log(value))
+    return float(np.log(value / (1.0 - value)) if NUMBERS[name].scale == "share" else np.log(value))
 
 
 def from_scale(name: str, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """An efficiency from its scale; see `to_scale`."""
-    if name in LINEAR:
+    if NUMBERS[name].scale == "linear":
         return value
-    return np.asarray(1.0 / (1.0 + np.exp(-value)) if name in SHARES else np.exp(value))
+    return np.asarray(1.0 / (1.0 + np.exp(-value)) if NUMBERS[name].scale == "share" else np.exp(value))
 
 
 CLASSES = ("plain", "pipelined", "mixture")
@@ -222,14 +152,14 @@ class EfficiencyTable:
         values = dict(self.kinds.get(chip.kind, {}))
         for key in self.keys(chip, chip.runs_as(precision), model, ran):
             for name, shift in self.shifts.get(key, {}).items():
-                base = values.get(name, getattr(Efficiencies, name))
+                base = values.get(name, NUMBERS[name].default)
                 values[name] = float(from_scale(name, np.asarray(to_scale(name, base) + shift)))
         values.update(self.stalls.get(ran.name, {}))
         for name in CLASSES:
             known = self.range_of(ran, name, distance)
             if known is not None:
                 values |= {f"low80_{name}": known.low80, f"high80_{name}": known.high80}
-        return replace(Efficiencies(), **values)
+        return Efficiencies(**values)
 
     def keys(self, chip: Chip, precision: str, model: ModelShape | None, profile: ExecutionProfile) -> tuple[str, ...]:
         """Shifts that apply, from general to special."""
@@ -265,7 +195,6 @@ def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
 
     Raises DataError for an unknown name or a table without a source.
     """
-    known = set(Efficiencies.names())
     sources: dict[str, str] = {}
 
     def numbers(part: str) -> dict[str, dict[str, float]]:
@@ -273,7 +202,7 @@ def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
         for key, row in data.get(part, {}).items():
             if not row.get("source"):
                 raise DataError(f"{part} {key!r} has no source")
-            unknown = sorted(set(row) - known - {"source"})
+            unknown = sorted(row.keys() - NUMBERS.keys() - {"source"})
             if unknown:
                 raise DataError(f"{part} {key!r}: unknown efficiency {unknown[0]!r}")
             tables[key] = {name: float(value) for name, value in row.items() if name != "source"}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.arrays import Floats
-from perfmodel.efficiency import Efficiencies
+from perfmodel.efficiency import NUMBERS, Efficiencies
 from perfmodel.observation import Equation
 from perfmodel.step_time import combine
 from perfmodel.terms import Terms
@@ -57,30 +57,8 @@ FACTORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 #: mean work; `replicated`: elementwise work on the whole width is repeated on every tensor shard.
 STRUCTURE: Mapping[str, float] = {"contiguous": 0.5, "replicated": 0.08}
 
-#: Efficiencies that no evidence takes above the peak.
-AT_MOST_PEAK = frozenset(("matmul", "expert", "attention", "head", "hbm", "link", "network", "dcn"))
-#: What all `overlap_*` of a program have in common: its scheduler, half of their variance.  Exposed time alone does
-#: not tell slow links from a bad overlap, so that kinds of traffic are not free to differ by much.
-SCHEDULER = "scheduler"
-OVERLAPS = ("weights", "reduce", "tensor", "seq", "expert", "pipeline", "dcn")
-
-#: Spreads are those between single programs, wider than the fit's own of their mean (`fit_priors`): a third of peak or
-#: of a link's bandwidth either way is common, and what a schedule hides is nearly open.
 INFORMED: tuple[Informed, ...] = (
-    Informed("matmul", 0.2),
-    Informed("expert", 0.3),
-    Informed("attention", 0.45),
-    Informed("head", 0.15),
-    *(Informed(name, 0.7) for name in ("rows_half", "width_half", "expert_rows_half", "expert_width_half")),
-    Informed("hbm", 0.2),
-    Informed("hbm_exposed", 0.8, share=True),
-    Informed("link", 0.3),
-    Informed("network", 0.3),
-    Informed("dcn", 0.5),
-    *(Informed(name, 0.7) for name in ("message_s", "network_message_s", "beside_pipeline_s", "reduce_s")),
-    Informed(SCHEDULER, 0.55, share=True),
-    *(Informed(f"overlap_{kind}", 0.58, share=True) for kind in OVERLAPS),
-    *(Informed(name, 0.7) for name in ("layer_s", "moe_layer_s", "step_s", "straggler")),
+    *(Informed(name, row.spread, share=row.scale == "share") for name, row in NUMBERS.items() if row.spread),
     Informed("work", 0.0, 1.0),
     Informed("scores", 0.0, 1.0),
     Informed("activations", 0.3, 1.0),
@@ -107,12 +85,9 @@ class Values:
         """Efficiencies and factors at the points z; arrays over the points, or numbers where z is one point."""
         moved = np.asarray(z) * self.spreads
         shifts = {item.name: moved[..., number] for number, item in enumerate(self.informed)}
-        scheduler = shifts.pop(SCHEDULER, None)
         fields: dict[str, Floats] = {}
         factors: dict[str, Floats] = {}
         for item in self.informed:
-            if item.name == SCHEDULER:
-                continue
             shift = shifts[item.name]
             if item.name in FACTORS:
                 factors[item.name] = np.exp(shift)
@@ -120,23 +95,20 @@ class Values:
             known = item.name not in STRUCTURE
             value = getattr(self.efficiencies, item.name) if known else STRUCTURE[item.name]
             if item.share:
-                if scheduler is not None and item.name.startswith("overlap_"):
-                    shift = shift + scheduler
+                if item.name.startswith("overlap_"):
+                    shift = shift + shifts.get("scheduler", 0.0)
                 odds = np.log(np.clip(value, 1e-4, 1 - 1e-4) / (1.0 - np.clip(value, 1e-4, 1 - 1e-4)))
                 (fields if known else factors)[item.name] = 1.0 / (1.0 + np.exp(-(odds + shift)))
             else:
-                most = np.maximum(1.0, value) if item.name in AT_MOST_PEAK else np.inf
+                most = np.maximum(1.0, value) if NUMBERS[item.name].capped else np.inf
                 fields[item.name] = np.minimum(value * np.exp(shift), most)
-        return replace(self.efficiencies, **fields), factors
+        return self.efficiencies.with_(**fields), factors
 
 
 def informed_by(efficiencies: Efficiencies, assumed: bool, informed: Sequence[Informed] | None = None) -> Values:
     """What a profile may inform around these efficiencies.  assumed: whether the model's shape is; informed: all of
     INFORMED by default."""
-    known = set(Efficiencies.names()) | FACTORS.keys() | STRUCTURE.keys() | {SCHEDULER}
-    items = tuple(
-        item for item in (INFORMED if informed is None else informed) if item.name in known and item.of(assumed)
-    )
+    items = tuple(item for item in (INFORMED if informed is None else informed) if item.of(assumed))
     return Values(efficiencies, items, np.array([item.of(assumed) for item in items]))
 
 

@@ -27,7 +27,7 @@ def gpus(mesh, framework=None, nodes=1, chip="h100", shape=LLAMA3_8B, **training
 
 def seconds(config, **efficiencies):
     """Under textbook efficiencies with these replaced."""
-    return float(combine(step_terms(from_config(config)), replace(Efficiencies(), **efficiencies)).estimate_s[0])
+    return float(combine(step_terms(from_config(config)), Efficiencies(**efficiencies)).estimate_s[0])
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,17 @@ def test_stages_filled_by_work_leave_the_last_one_room_for_the_head():
 
 def test_what_may_stall_has_a_range_that_holds_both():
     config = gpus({"pipeline": 4, "data": 16}, "nanotron", nodes=8)
-    priced = combine(
-        step_terms(from_config(config)), replace(Efficiencies(), stall_s=2.0, stall_per_host=0.03, full_at=100.0)
-    )
+    priced = combine(step_terms(from_config(config)), Efficiencies(stall_s=2.0, stall_per_host=0.03, full_at=100.0))
     chance = 1 - np.exp(-0.03 * 8)
     assert priced.stall_chance[0] == pytest.approx(chance)
     assert priced.stall_s[0] == pytest.approx(2.0 * 16 * 3 / 4)
     assert priced.low80_s[0] < priced.smooth_s[0] < priced.smooth_s[0] + priced.stall_s[0] < priced.high80_s[0]
     assert priced.estimate_s[0] == pytest.approx(priced.smooth_s[0], rel=0.01)
-    often = combine(
-        step_terms(from_config(config)), replace(Efficiencies(), stall_s=2.0, stall_per_host=0.5, full_at=100.0)
-    )
+    often = combine(step_terms(from_config(config)), Efficiencies(stall_s=2.0, stall_per_host=0.5, full_at=100.0))
     assert often.estimate_s[0] == pytest.approx(priced.smooth_s[0] + priced.stall_s[0], rel=0.01)
     one_stage = combine(
         step_terms(from_config(gpus({"data": 64}, "nanotron", nodes=8))),
-        replace(Efficiencies(), stall_s=2.0, stall_per_host=0.5, full_at=100.0),
+        Efficiencies(stall_s=2.0, stall_per_host=0.5, full_at=100.0),
     )
     assert one_stage.stall_chance[0] == 0
 
@@ -132,12 +128,12 @@ def test_a_pipeline_stalls_where_its_memory_is_full():
     chances = []
     for micro in (1, 4, 16):
         config = gpus({"pipeline": 4, "data": 2}, "nanotron", shape=shape, micro_batch=micro)
-        priced = combine(step_terms(from_config(config)), replace(Efficiencies(), stall_s=1.0, full_at=1.0))
+        priced = combine(step_terms(from_config(config)), Efficiencies(stall_s=1.0, full_at=1.0))
         chances.append(float(priced.stall_chance[0]))
     assert chances == sorted(chances)
     assert chances[0] < 0.1 < 0.9 < chances[-1]
     flat = step_terms(from_config(gpus({"data": 8}, "nanotron", micro_batch=16)))
-    assert combine(flat, replace(Efficiencies(), stall_s=1.0, full_at=1.0)).stall_chance[0] == 0
+    assert combine(flat, Efficiencies(stall_s=1.0, full_at=1.0)).stall_chance[0] == 0
 
 
 def test_distance_goes_from_the_same_configuration_to_an_unknown_framework():
