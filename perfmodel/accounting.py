@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 
-from perfmodel.arrays import Floats, array_of
+from perfmodel.arrays import array_of
 from perfmodel.config import ModelShape
 
 #: Backward FLOPs of a matmul over its forward FLOPs (book 4.1.1).
@@ -236,44 +237,9 @@ def activation_widths(shape: ModelShape) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class ModelNumbers:
-    """Of one shape at one sequence length; see `perfmodel.accounting`.  FLOPs forward per token, parameters, widths."""
-
-    flops_projections: Floats
-    flops_scores: Floats
-    flops_scores_per_local_key: Floats
-    flops_scores_per_global_key: Floats
-    qk_width: Floats
-    v_width: Floats
-    flops_mlp: Floats
-    flops_experts: Floats
-    flops_head: Floats
-    flops_last: Floats
-    model_flops: Floats
-    params_dense: Floats
-    params_experts: Floats
-    params_vocabulary: Floats
-    params_layer_largest: Floats
-    layers: Floats
-    moe_layers: Floats
-    d_model: Floats
-    vocab: Floats
-    heads_narrow: Floats
-    score_heads: Floats
-    mlp_narrow: Floats
-    mlp_share: Floats
-    expert_narrow: Floats
-    experts: Floats
-    experts_per_token: Floats
-    kv_width: Floats
-    traffic_model: Floats
-    traffic_sharded: Floats
-    saved_none_model: Floats
-    saved_none_sharded: Floats
-    saved_mlp_product: Floats
-    saved_minimal_model: Floats
-    saved_minimal_sharded: Floats
+class ModelNumbers(SimpleNamespace):
+    """Arrays of one shape at one sequence length by the names of `model_numbers`: FLOPs forward per token, parameters,
+    widths."""
 
 
 @lru_cache(maxsize=256)

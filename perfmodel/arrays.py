@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -49,16 +50,17 @@ def kept(count: int) -> Callable[[Made], Made]:
 
 
 def mapped(change: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """Return nested dataclasses and mappings of arrays with `change` applied to each array, and to those at its place
-    in the others."""
+    """Return nested dataclasses, namespaces and mappings of arrays with `change` applied to each array, and to those at
+    its place in the others."""
     if isinstance(value, np.ndarray):
         return change(value, *others)
     if isinstance(value, Mapping):
         return {key: mapped(change, item, *(other[key] for other in others)) for key, item in value.items()}
     if isinstance(value, tuple):
         return tuple(mapped(change, *items) for items in zip(value, *others, strict=True))
-    if is_dataclass(value) and not isinstance(value, type):
-        each = {f.name: [getattr(one, f.name) for one in (value, *others)] for f in fields(value)}
+    if isinstance(value, SimpleNamespace) or (is_dataclass(value) and not isinstance(value, type)):
+        names = vars(value) if isinstance(value, SimpleNamespace) else [field.name for field in fields(value)]
+        each = {name: [getattr(one, name) for one in (value, *others)] for name in names}
         return type(value)(**{name: mapped(change, *items) for name, items in each.items()})
     return value
 

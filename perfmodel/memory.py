@@ -313,10 +313,11 @@ def stage(w: Workload, last: bool = False) -> Stage:
 
 def head_layers(w: Workload) -> Floats:
     """Return how many layers the head is worth, by parameters."""
-    return w.model.d_model * w.model.vocab * w.model.layers / (w.model.params_dense + w.model.params_experts)
+    params = w.model.params_dense + w.model.params_experts
+    return np.asarray(w.model.d_model * w.model.vocab * w.model.layers / params)
 
 
 def _blocks(w: Workload, stages: Floats | float) -> Floats:
     """Layers on the first `stages` stages: as many as reach their share of the cost, norms not counted."""
     share = (w.model.layers + head_layers(w)) * stages / w.mesh.pipeline
-    return np.ceil(share - 1e-9)
+    return np.asarray(np.ceil(share - 1e-9))
