@@ -8,9 +8,9 @@ by source and chip, the largest ones, and ablations.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,74 +51,55 @@ class Line:
         return int(self.row["rows"]) < FEW
 
 
-def read(path: Path) -> Numbers | None:
-    """Return a file of numbers; None where its program has not run."""
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, stamp: int) -> Numbers:
+@cache
+def read(path: Path) -> Numbers:
     numbers: Numbers = json.loads(path.read_bytes())
     return numbers
 
 
-def context(numbers: Numbers) -> dict[str, Any]:
-    """`numbers`: of ACCURACY_FILE.  The rest as `of_proposals`."""
-    distances = _by_distance(numbers)
-    return {
-        "distances": distances,
-        "heads": list(_heads(numbers)),
-        "claimed_80": CLAIMED_80,
-        "scatter": _scatter(numbers["points"]),
-        "points": numbers["points"],
-        "bar_scale": max((max(line.row["median"], line.row["naive_median"]) for line in distances), default=0.0),
-        **of_proposals(),
-    }
+def context() -> dict[str, Any]:
+    """Return what the page shows.
 
-
-def of_proposals() -> dict[str, Any]:
-    """`confidence`: scores and reliability where the model is known; `sweeps`: (source, its counts, [(method, scores)])
-    of proposals from every run of a sweep.  Each None where its program has not run."""
-    stated, sweeps = read(CONFIDENCE_FILE), read(SWEEPS_FILE)
-    return {
-        "sweeps": sweeps
-        and [
-            (words, sweeps["sources"][name], [(method, sweeps["methods"][name][method]) for method in _METHODS])
-            for name, words in SOURCES.items()
-            if name in sweeps["methods"]
-        ],
-        "confidence": stated and stated["known"],
-    }
-
-
-def _by_distance(numbers: Numbers) -> list[Line]:
-    return [
+    confidence: scores and reliability where the model is known; sweeps: (source, its counts, [(method, scores)]) of
+    proposals from every run of a sweep.
+    """
+    numbers, sweeps = read(ACCURACY_FILE), read(SWEEPS_FILE)
+    points = numbers["points"]
+    distances = [
         Line(f"{word}: {DESCRIBED[distance]}", numbers["distances"][kind][distance])
         for kind, word in KIND_WORDS.items()
         for distance in reversed(DISTANCES)
         if distance in numbers["distances"].get(kind, {})
     ]
+    return {
+        "numbers": numbers,
+        "distances": distances,
+        "heads": list(_heads(numbers)),
+        "claimed_80": CLAIMED_80,
+        "scatter": {
+            "groups": [
+                {
+                    "name": word,
+                    "points": [[p[key] for key in _OF_POINT] for p in numbers["points"] if p["kind"] == kind],
+                }
+                for kind, word in KIND_WORDS.items()
+            ]
+        },
+        "points": points,
+        "bar_scale": max(max(line.row["median"], line.row["naive_median"]) for line in distances),
+        "sweeps": [
+            (words, sweeps["sources"][name], [(method, sweeps["methods"][name][method]) for method in _METHODS])
+            for name, words in SOURCES.items()
+            if name in sweeps["methods"]
+        ],
+        "confidence": read(CONFIDENCE_FILE)["known"],
+    }
 
 
 def _heads(numbers: Numbers) -> Iterator[tuple[str, Numbers, str]]:
-    """Label, scores and distance in words of the nearest and the farthest distance that most predictions have."""
+    """Yield kind, scores and distance in words of the nearest and the farthest distance that most predictions have."""
     for kind, word in KIND_WORDS.items():
         known = numbers["distances"].get(kind, {})
         for distance in ("model", next((d for d in reversed(DISTANCES) if d in known), "")):
             if distance in known:
                 yield word, known[distance], DESCRIBED[distance]
-
-
-def _scatter(points: Sequence[Numbers]) -> dict[str, Any]:
-    return {
-        "groups": [
-            {
-                "name": KIND_WORDS[kind],
-                "points": [[p[key] for key in _OF_POINT] for p in points if p["kind"] == kind],
-            }
-            for kind in KIND_WORDS
-        ]
-    }

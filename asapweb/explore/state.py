@@ -61,10 +61,10 @@ class State:
     def total(self) -> int | None:
         return chips_per_slice(self.data)
 
-    def with_mesh(self, ici: Mapping[str, int]) -> State:
-        """The same with these sizes, checked anew."""
+    def on(self, ici: Mapping[str, int]) -> State:
+        """The same with these sizes, not checked."""
         mesh = {**self.data.get("mesh", {}), "ici": dict(ici)}
-        return checked(replace(self, data={**self.data, "mesh": mesh}, automatic=False))
+        return replace(self, data={**self.data, "mesh": mesh}, automatic=False)
 
     def query(self, **changes: Any) -> str:
         """The address of this state, what has its default left out."""
@@ -136,7 +136,7 @@ def searchable(state: State) -> ExperimentConfig | None:
     total, names = state.total, list(state.sizes)
     if total is None or not names:
         return None
-    return state.with_mesh(refit(dict.fromkeys(names, 1), total, first_follower(names))).config
+    return checked(state.on(refit(dict.fromkeys(names, 1), total, first_follower(names)))).config
 
 
 def _explicit(config: ExperimentConfig) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,7 @@ class Row:
     """A mesh of the table.  Seconds, bytes; slower: times the fastest legal mesh; rule: why rejected."""
 
     sizes: Mapping[str, int]
-    step_s: float
-    low80_s: float
-    high80_s: float
+    time: Mapping[str, float]
     slower: float | None
     memory_bytes: float
     terms: list[Term]
@@ -62,7 +60,7 @@ def table(state: State, meshes: Meshes) -> Table:
     return Table(
         rows=rows,
         page=page,
-        scale_s=max((row.step_s for row in rows), default=0.0),
+        scale_s=max((row.time["estimate"] for row in rows), default=0.0),
         rank=int(ranks[0]) + 1 if len(ranks) else None,
         rejected=meshes.considered - len(meshes.ranked),
         by_rule=[(rule, legality.IN_A_FEW_WORDS[rule], n) for rule, n in meshes.rejected_by_rule.items()],
@@ -75,15 +73,13 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -
     fastest_s = float(meshes.estimate_s[meshes.ranked[0]]) if len(meshes.ranked) else None
     for index, config, made in zip(indices, configs, predict_all(configs, meshes.evidence), strict=True):
         assert made.step_time_s is not None and made.parts_s is not None  # a space has model and batch
-        step, broken = made.step_time_s["estimate"], int(meshes.broken[index])
+        broken = int(meshes.broken[index])
         sizes = meshes.sizes(index)
         result.append(
             Row(
                 sizes=sizes,
-                step_s=step,
-                low80_s=made.step_time_s["low80"],
-                high80_s=made.step_time_s["high80"],
-                slower=step / fastest_s if fastest_s else None,
+                time=made.step_time_s,
+                slower=made.step_time_s["estimate"] / fastest_s if fastest_s else None,
                 memory_bytes=float(meshes.memory_bytes[index]),
                 terms=bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
                 rule=legality.IN_A_FEW_WORDS[legality.RULES[broken]] if broken >= 0 else "",
@@ -91,16 +87,10 @@ def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -
                 front=bool(meshes.front[index]),
                 yours=index == yours,
                 measured=meshes.evidence.has_step_of(config),
-                query=mesh_query(state, sizes),
+                query=state.on(sizes).query(),
             )
         )
     return result
-
-
-def mesh_query(state: State, sizes: Mapping[str, int]) -> str:
-    """The address of the same state on another mesh."""
-    mesh = {**state.data.get("mesh", {}), "ici": dict(sizes)}
-    return replace(state, data={**state.data, "mesh": mesh}).query()
 
 
 def plot(state: State, meshes: Meshes) -> dict[str, Any]:
@@ -111,48 +101,27 @@ def plot(state: State, meshes: Meshes) -> dict[str, Any]:
     on_front = legal[meshes.front[legal]]
     drawn = np.union1d(legal[:DOTS], on_front)
     room = max(0, DOTS - len(drawn))
-    capacity = _capacity(meshes)
+    space = meshes.space
+    chip = chip_numbers(space.config.hardware, space.config.training.precision)
+    capacity = float(chip.hbm_capacity_bytes[0])  # with the site's override
     least = float(meshes.memory_bytes[large].min()) if len(large) else 0.0
     limit = 1.6 * max(capacity, least)  # where nothing fits, what comes nearest
     near = large[meshes.memory_bytes[large] <= limit][: min(room, 300)]
-    kinds = [(drawn, lambda i: 1 if meshes.front[i] else 0), (near, lambda i: 2)]
-    dots = [
-        [
-            round(float(meshes.memory_bytes[i]) / 1e9, 3),
-            float(f"{meshes.estimate_s[i] * 1e3:.5g}"),
-            [int(n) for n in meshes.space.sizes[i]],
-            kind(i),
-        ]
-        for rows, kind in kinds
-        for i in rows
-    ]
-    yours = meshes.space.row_of(state.config.mesh) if state.config is not None else None
+
+    def dot(i: int) -> list[Any]:
+        gigabytes, ms = round(float(meshes.memory_bytes[i]) / 1e9, 3), float(f"{meshes.estimate_s[i] * 1e3:.5g}")
+        return [gigabytes, ms, [int(n) for n in space.sizes[i]]]
+
+    yours = space.row_of(state.config.mesh) if state.config is not None else None
     return {
-        "axes": list(meshes.space.axes),
-        "roles": dict(meshes.space.config.mesh.axis_roles),
-        "query": _query_without_mesh(state),
+        "axes": list(space.axes),
+        "roles": dict(space.config.mesh.axis_roles),
+        "query": state.on({}).query(page=1),
         "cap": round(capacity / 1e9, 3),
-        "dots": dots,
-        "yours": None
-        if yours is None
-        else [
-            round(float(meshes.memory_bytes[yours]) / 1e9, 3),
-            float(f"{meshes.estimate_s[yours] * 1e3:.5g}"),
-            [int(n) for n in meshes.space.sizes[yours]],
-        ],
+        "dots": [[*dot(i), int(meshes.front[i])] for i in drawn] + [[*dot(i), 2] for i in near],
+        "yours": None if yours is None else dot(yours),
         "legal_drawn": len(drawn),
         "legal": len(legal),
         "too_large": len(large),
         "too_large_drawn": len(near),
     }
-
-
-def _capacity(meshes: Meshes) -> float:
-    """Bytes of HBM a chip has, with the site's override."""
-    config = meshes.space.config
-    return float(chip_numbers(config.hardware, config.training.precision).hbm_capacity_bytes[0])
-
-
-def _query_without_mesh(state: State) -> str:
-    mesh = {**state.data.get("mesh", {}), "ici": {}}
-    return replace(state, data={**state.data, "mesh": mesh}).query(page=1)

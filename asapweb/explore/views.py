@@ -19,7 +19,7 @@ from asapweb.explore import drawing, measured, report, spaces
 from asapweb.explore.answer import Answer, Bar
 from asapweb.explore.measured import evidence_of
 from asapweb.explore.spaces import Meshes
-from asapweb.explore.state import State, from_config, read, searchable
+from asapweb.explore.state import State, checked, from_config, read, searchable
 from asapweb.explore.table import plot, table
 from experiments import config_form
 from experiments.models import Experiment
@@ -95,7 +95,7 @@ def _meshes(state: State, evidence: Evidence = NOTHING) -> tuple[State, Meshes |
     except ConfigError as error:
         return state, None, f"{error}."
     if state.automatic and len(meshes.ranked):
-        state = state.with_mesh(meshes.sizes(int(meshes.ranked[0])))
+        state = checked(state.on(meshes.sizes(int(meshes.ranked[0]))))
     return state, meshes, ""
 
 
@@ -122,7 +122,7 @@ def _context(
         "bars": [(bar, drawing.bounds_bar(bar.time, scale_s) if bar.time else "") for bar in bars],
         "scale_s": scale_s,
         "speedup": _speedup(page, answer),
-        "optico": numbers["optico"] if (numbers := report.read(report.ACCURACY_FILE)) else None,
+        "optico": report.read(report.ACCURACY_FILE)["optico"],
         "plot": plot(state, meshes) if meshes is not None else None,
         "controls": _controls(state),
         "errors": config_form.errors_by_slot(state.errors),
@@ -229,19 +229,19 @@ def use_model(request: MemberRequest) -> HttpResponse:
     query = QueryDict(request.POST.get("state", "")[:20_000])
     state = read(query)
     text = request.POST.get("config_json", "")
-    checked = _pasted(text)
-    if isinstance(checked, str):
+    shape = _pasted(text)
+    if isinstance(shape, str):
         state, meshes, sentence = _meshes(state)
         context = {
             "state": state,
             "here": "explore",
             "meshes_sentence": sentence,
-            "paste_error": checked,
+            "paste_error": shape,
             "pasted": text,
         }
         context |= _table(state, meshes) | _context(state, meshes, None)
         return render(request, "explore/explore.html", context, status=422)
-    data = {**state.data, "model": checked}
+    data = {**state.data, "model": shape}
     state = from_config(data, state.experiment)
     return HttpResponseRedirect(f"{reverse('explore')}?{state.query()}", status=303)
 
@@ -266,8 +266,4 @@ def _pasted(text: str) -> dict[str, Any] | str:
 @require(Role.VIEWER, "GET")
 def accuracy_page(request: MemberRequest) -> HttpResponse:
     """How far predictions were off on published runs that the fit had not seen."""
-    numbers = report.read(report.ACCURACY_FILE)
-    context: dict[str, Any] = {"here": "accuracy", "numbers": numbers}
-    if numbers is not None:
-        context |= report.context(numbers)
-    return render(request, "accuracy/accuracy.html", context)
+    return render(request, "accuracy/accuracy.html", {"here": "accuracy", **report.context()})

@@ -348,7 +348,7 @@ def test_the_accuracy_page_shows_the_numbers_of_the_fit(people: People):
 
 
 def test_the_accuracy_page_shows_how_good_proposals_are(people: People):
-    html, numbers = page(people.client("viewer"), "/accuracy/"), report.of_proposals()
+    html, numbers = page(people.client("viewer"), "/accuracy/"), report.context()
     assert f"{numbers['confidence']['all']['pairs']:,} pairs of measured runs" in html
     for row in numbers["confidence"]["reliability"]:
         assert f"{row['right'] * 100:.1f}\u00a0%" in html
@@ -378,8 +378,3 @@ def test_the_framework_is_a_choice_and_prices_the_mesh(people: People):
     chosen = page(people.client("viewer"), address({**gpus, "software": {"framework": "nanotron"}}))
     assert '<option value="nanotron" selected>' in chosen
     assert "Priced as nanotron" in chosen
-
-
-def test_without_a_report_the_accuracy_page_says_how_to_get_one(people: People, tmp_path, monkeypatch):
-    monkeypatch.setattr("asapweb.explore.report.ACCURACY_FILE", tmp_path / "accuracy.json")
-    assert "Not measured yet" in page(people.client("viewer"), "/accuracy/")
