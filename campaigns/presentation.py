@@ -19,11 +19,6 @@ from proposals.failures.stored import FAILURE
 PAGE, MOST_POINTS = 100, 400
 #: Trials that ran from which parameters are compared.
 LEAST_RAN = 5
-#: What the export holds.
-EXPORTED = (
-    "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
-    "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "why", "chosen_by", "failure",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -202,10 +197,3 @@ def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:
     names = dict.fromkeys((*one.parameters, *other.parameters))
     rows = [(name, shown(one.parameter(name)), shown(other.parameter(name))) for name in names]
     return [row for row in rows if row[1] != row[2]]
-
-
-def exported(trial: Trial) -> dict[str, Any]:
-    """A trial as CSV and JSON give it."""
-    row: dict[str, Any] = {name: getattr(trial, name) for name in EXPORTED}
-    row["why"] = str(stored_sentence(trial.why))
-    return {**row, "mesh": trial.mesh, "training": trial.training}

@@ -12,6 +12,5 @@ urlpatterns = [
     path("campaigns/<int:pk>/change/", views.change, name="campaign-change"),
     path("campaigns/<int:pk>/difference/", views.difference, name="campaign-difference"),
     path("campaigns/<int:pk>/trials.csv", views.as_csv, name="campaign-csv"),
-    path("campaigns/<int:pk>/trials.json", views.as_json, name="campaign-json"),
     path("campaigns/<int:pk>/trials/<int:number>/retry/", views.retry, name="trial-retry"),
 ]

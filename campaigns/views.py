@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
-from io import StringIO
 from typing import Any
 
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -27,7 +24,6 @@ from proposals import facts
 
 #: What the table can be ordered by.
 ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-time": "-step_time_s"}
-_CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
 
 
 @require(Role.VIEWER, "GET", "HEAD", "POST")
@@ -106,12 +102,8 @@ def _ordered(rows: list[Trial], order: str) -> list[Trial]:
 def change(request: MemberRequest, pk: int) -> HttpResponse:
     """Pause, resume or cancel."""
     row = _campaign(request, pk, Role.ENGINEER)
-    act = _CHANGES.get(request.POST.get("change", ""))
-    if act is None:
-        messages.error(request, "A campaign can be paused, resumed or cancelled.")
-        return redirect(row)
     with refusals_as_messages(request):
-        act(row, request.user)
+        services.change(row, request.user, request.POST.get("change", ""))
     return redirect(row)
 
 
@@ -145,38 +137,36 @@ def difference(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "GET")
-def as_json(request: MemberRequest, pk: int) -> HttpResponse:
-    row = _campaign(request, pk)
-    rows = [presentation.exported(trial) for trial in row.trials.all()]
-    text = json.dumps({"campaign": row.pk, "status": row.status, "config": row.config, "trials": rows}, indent=1)
-    return _file(text, "application/json", f"campaign-{row.pk}.json")
-
-
-@require(Role.VIEWER, "GET")
 def as_csv(request: MemberRequest, pk: int) -> HttpResponse:
     shown = _campaign(request, pk)
     rows = [_flat(trial) for trial in shown.trials.all()]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    text = StringIO()
-    writer = csv.DictWriter(text, names)
+    name = f"campaign-{shown.pk}.csv"
+    response = HttpResponse(
+        content_type="text/csv; charset=utf-8", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+    writer = csv.DictWriter(response, names)
     writer.writeheader()
     writer.writerows(rows)
-    return _file(text.getvalue(), "text/csv; charset=utf-8", f"campaign-{shown.pk}.csv")
+    return response
+
+
+#: Columns of the export, before the parameters.
+EXPORTED = (
+    "number", "status", "step_time_s", "mfu", "peak_bytes", "predicted_step_time_s", "predicted_low_s",
+    "predicted_high_s", "gain", "faster", "runs_probability", "modelled", "runs", "chosen_by",
+)  # fmt: skip
 
 
 def _flat(trial: Trial) -> dict[str, Any]:
-    row = presentation.exported(trial)
-    failure = row.pop("failure")
-    del row["mesh"], row["training"]
-    row |= {
-        "failure": failure["cause"] if failure else "",
-        "failure_confidence": failure["confidence"] if failure else "",
+    failure = trial.failure or {}
+    return {
+        **{name: getattr(trial, name) for name in EXPORTED},
+        "why": presentation.stored_sentence(trial.why),
+        "failure": failure.get("cause", ""),
+        "failure_confidence": failure.get("confidence", ""),
+        **{name: presentation.shown(value) for name, value in trial.parameters.items()},
     }
-    return row | {name: presentation.shown(value) for name, value in trial.parameters.items()}
-
-
-def _file(text: str, kind: str, name: str) -> HttpResponse:
-    return HttpResponse(text, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 def _campaign(request: MemberRequest, pk: int, role: Role = Role.VIEWER) -> Campaign:

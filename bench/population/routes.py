@@ -31,7 +31,7 @@ NOT_OPENED = {
     "asap-report": "a file", "report-file": "for the token of a launch", "launch-bundle": _DOWNLOAD,
     **dict.fromkeys(("launch-detail", "launch-state"), "needs a launch"),
     **dict.fromkeys(
-        ("campaign", "campaign-csv", "campaign-difference", "campaign-json", "api-campaign-detail",
+        ("campaign", "campaign-csv", "campaign-difference", "api-campaign-detail",
          "api-campaign-trials"), "needs a campaign",
     ),
     "history-file": "needs an import", "history-import-detail": "needs an import",

@@ -86,14 +86,11 @@ class BeginSerializer(serializers.ModelSerializer[Campaign]):
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
-    change = serializers.ChoiceField(choices=["pause", "resume", "cancel"])
+    change = serializers.ChoiceField(choices=list(services.CHANGES))
 
 
 class RetrySerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField(min_value=0)
-
-
-_CHANGES = {"pause": services.pause, "resume": services.resume, "cancel": services.cancel}
 
 
 @extend_schema_view(list=extend_schema(tags=["campaigns"]), retrieve=extend_schema(tags=["campaigns"]))
@@ -127,7 +124,7 @@ class CampaignViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, TeamObje
     def change(self, request: Request, pk: str) -> Response:
         """Pause, resume or cancel a campaign; 409 if its status does not allow it."""
         made = self.get_object()
-        _CHANGES[validated(ChangeSerializer, request)["change"]](made, request.user)
+        services.change(made, request.user, validated(ChangeSerializer, request)["change"])
         made.refresh_from_db()
         return Response(CampaignSerializer(made).data)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -131,58 +133,58 @@ def _checked(experiment: Experiment, draft: Campaign) -> tuple[ExperimentConfig,
     return config, constraints
 
 
-def pause(campaign: Campaign, user: User) -> None:
-    """Trials that run go on to their end; nothing new begins, and what waits in the queue of a cluster is withdrawn."""
-    _move(campaign, user, "pause", (CampaignStatus.RUNNING,), CampaignStatus.PAUSED)
-
-
-def resume(campaign: Campaign, user: User) -> None:
-    _move(campaign, user, "resume", (CampaignStatus.PAUSED,), CampaignStatus.RUNNING)
-
-
-def cancel(campaign: Campaign, user: User) -> None:
-    """Trials that run are ended, on a cluster within seconds."""
-    _move(campaign, user, "cancel", (CampaignStatus.RUNNING, CampaignStatus.PAUSED), CampaignStatus.CANCELLED)
-
-
 #: Runs whose job nobody has seen to run.
 NOT_BEGUN = (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED)
-#: Status of the trials that wait, by what the campaign is set to.
-_WAITING = {
-    CampaignStatus.PAUSED: ((TrialStatus.WAITING,), TrialStatus.PAUSED),
-    CampaignStatus.RUNNING: ((TrialStatus.PAUSED,), TrialStatus.WAITING),
-    CampaignStatus.CANCELLED: (
-        (TrialStatus.WAITING, TrialStatus.PAUSED, TrialStatus.RUNNING, TrialStatus.LAUNCHED), TrialStatus.CANCELLED
+
+
+@dataclass(frozen=True)
+class Change:
+    """What somebody may do to a campaign in a status of `old`.  trials: of these statuses, which become `trial`."""
+
+    old: tuple[str, ...]
+    new: CampaignStatus
+    trials: tuple[str, ...]
+    trial: TrialStatus
+
+
+#: Pausing lets trials that run go on to their end and withdraws what waits in the queue of a cluster; cancelling ends
+#: trials that run, on a cluster within seconds.
+CHANGES = {
+    "pause": Change((CampaignStatus.RUNNING,), CampaignStatus.PAUSED, (TrialStatus.WAITING,), TrialStatus.PAUSED),
+    "resume": Change((CampaignStatus.PAUSED,), CampaignStatus.RUNNING, (TrialStatus.PAUSED,), TrialStatus.WAITING),
+    "cancel": Change(
+        (CampaignStatus.RUNNING, CampaignStatus.PAUSED), CampaignStatus.CANCELLED,
+        (TrialStatus.WAITING, TrialStatus.PAUSED, TrialStatus.RUNNING, TrialStatus.LAUNCHED), TrialStatus.CANCELLED,
     ),
 }  # fmt: skip
 
 
-def _move(campaign: Campaign, user: User, verb: str, old: tuple[str, ...], new: CampaignStatus) -> None:
+def change(campaign: Campaign, user: User, verb: str) -> None:
+    """Pause, resume or cancel: `verb` is one of CHANGES.  Raises CampaignError where its status does not allow it."""
     check(user, campaign, Role.ENGINEER)
+    if (to := CHANGES.get(verb)) is None:
+        raise CampaignError("A campaign can be paused, resumed or cancelled.")
     with transaction.atomic():
         events.lock(campaign.experiment_id)
-        ended = {"finished_at": timezone.now(), "reason": "Cancelled."} if new == CampaignStatus.CANCELLED else {}
-        if not Campaign.objects.filter(pk=campaign.pk, status__in=old).update(
-            **({"status": new, "reason": ""} | ended)
+        ended = {"finished_at": timezone.now(), "reason": "Cancelled."} if verb == "cancel" else {}
+        if not Campaign.objects.filter(pk=campaign.pk, status__in=to.old).update(
+            **({"status": to.new, "reason": ""} | ended)
         ):
             campaign.refresh_from_db()
             raise CampaignError(f"The campaign is {campaign.get_status_display().lower()}; there is nothing to {verb}.")
-        before, after = _WAITING[new]
-        rows = Trial.objects.filter(campaign=campaign, status__in=before)
-        keys = list(rows.values_list("pk", flat=True)) if new == CampaignStatus.RUNNING else []
-        if new == CampaignStatus.CANCELLED:
+        rows = Trial.objects.filter(campaign=campaign, status__in=to.trials)
+        keys = list(rows.values_list("pk", flat=True)) if verb == "resume" else []
+        if verb == "cancel":
             _end_runs(campaign)
-        rows.update(status=after)
-        if new == CampaignStatus.PAUSED:
-            queued = Trial.objects.filter(
-                campaign=campaign, status=TrialStatus.LAUNCHED, launch__runs__status__in=NOT_BEGUN
-            )
-            queued.update(status=after)
+        rows.update(status=to.trial)
+        if verb == "pause":
+            launched_trials = Trial.objects.filter(campaign=campaign, status=TrialStatus.LAUNCHED)
+            launched_trials.filter(launch__runs__status__in=NOT_BEGUN).update(status=to.trial)
         for pk in keys:
             TRIALS.enqueue(pk)
         data = {"campaign": campaign.pk, "change": verb}
         events.append(campaign.experiment_id, "campaign", "user", user=user, data=data)
-        if new == CampaignStatus.RUNNING:
+        if verb == "resume":
             CAMPAIGNS.enqueue(campaign.pk)
 
 

@@ -188,7 +188,7 @@ def test_cancelling_ends_the_jobs_on_the_cluster(people, ready, settings, tmp_pa
     run = first(campaign).launch.runs.get()
     pid = int(run.job.split()[1].partition("/")[0])
     assert run.status == "running" and Path(f"/proc/{pid}").exists()
-    campaigns.cancel(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "cancel")
     assert first(campaign).status == TrialStatus.CANCELLED
     launched.follow()
     launching.follow()
@@ -207,7 +207,7 @@ def test_pausing_withdraws_what_waits_and_lets_what_runs_go_on(people, ready, si
     turn(campaign)
     waits, runs = campaign.trials.select_related("launch").order_by("number")[:2]
     ArmRun.objects.filter(launch=runs.launch).update(status=ArmRun.Status.RUNNING)
-    campaigns.pause(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "pause")
     launched.follow()
     launching.follow()
     waits.refresh_from_db()
@@ -217,7 +217,7 @@ def test_pausing_withdraws_what_waits_and_lets_what_runs_go_on(people, ready, si
     launched.follow()
     runs.refresh_from_db()
     assert runs.status == TrialStatus.DONE
-    campaigns.resume(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "resume")
     turn(campaign)
     again = campaign.trials.get(number=waits.number)
     assert again.status == TrialStatus.LAUNCHED and again.launch != waits.launch
@@ -275,7 +275,7 @@ def test_cancelling_says_where_a_job_runs_on(people, ready, settings, tmp_path):
     enable(people, settings, tmp_path, 'submit = "echo 77"')
     campaign = begin(people, ready)
     turn(campaign)
-    campaigns.cancel(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "cancel")
     launched.follow()
     page = people.client("viewer").get(f"/campaigns/{campaign.pk}/").content.decode()
     assert "command.here has no cancel command: end job 77 there if it still runs." in page
@@ -289,7 +289,7 @@ def test_a_cluster_that_takes_no_job_pauses_the_campaign_until_it_does(people, r
     assert campaign.status == CampaignStatus.PAUSED and "false ended with status 1" in campaign.reason
     assert not campaign.trials.exclude(status=TrialStatus.PAUSED).exists()  # nothing counts as a failure
     enable(people, settings, tmp_path, 'submit = "echo {name}"')
-    campaigns.resume(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "resume")
     turn(campaign)
     assert campaign.status == CampaignStatus.RUNNING and not campaign.reason
     assert first(campaign).status == TrialStatus.LAUNCHED
@@ -344,7 +344,7 @@ def test_what_runs_now_is_spent_until_now_and_when_it_is_cancelled(people, ready
     turn(campaign)
     turn(campaign)
     assert campaign.status == CampaignStatus.RUNNING and campaign.trials.count() == 2  # nothing new
-    campaigns.cancel(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "cancel")
     runs.refresh_from_db()
     assert runs.status == TrialStatus.CANCELLED and runs.ran_s == pytest.approx(7200.0, rel=0.05)
 
@@ -354,7 +354,7 @@ def test_a_trial_that_is_about_to_be_launched_while_somebody_pauses_stays_back(p
     drafted = launched._drafted
 
     def meanwhile(*given):
-        campaigns.pause(campaign, people.engineer)
+        campaigns.change(campaign, people.engineer, "pause")
         return drafted(*given)
 
     monkeypatch.setattr(launched, "_drafted", meanwhile)

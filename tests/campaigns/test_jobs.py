@@ -102,9 +102,9 @@ def test_a_failed_trial_of_a_campaign_that_goes_on_meanwhile_waits_for_a_worker(
     campaign = recorded(most_trials=9)
     trial = campaign.trials.get(number=0)
     Trial.objects.filter(pk=trial.pk).update(status=TrialStatus.FAILED)
-    campaigns.pause(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "pause")
     seen = Trial.objects.select_related("campaign").get(pk=trial.pk)
-    campaigns.resume(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "resume")
     campaigns.retry(seen, people.engineer)
     trial.refresh_from_db()
     assert trial.status == TrialStatus.WAITING
@@ -169,11 +169,11 @@ def test_who_kills_its_workers_is_given_up(recorded):
 
 def test_a_paused_campaign_begins_nothing_and_goes_on_where_it_was(people, recorded):
     campaign = recorded(most_trials=5)
-    campaigns.pause(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "pause")
     assert not campaign.trials.filter(status=TrialStatus.WAITING).exists()
     work(campaign)
     assert not campaign.trials.filter(status=TrialStatus.DONE).exists()
-    campaigns.resume(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "resume")
     assert work(campaign).status == CampaignStatus.DONE
     assert campaign.trials.filter(status=TrialStatus.DONE).count() > 1
 
@@ -182,11 +182,11 @@ def test_a_cancelled_campaign_stays_so_until_a_failed_trial_is_tried_again(peopl
     campaign = recorded(failing=most_promising(), most_trials=20)
     work(campaign, most=12)
     if campaign.open:
-        campaigns.cancel(campaign, people.engineer)
+        campaigns.change(campaign, people.engineer, "cancel")
         campaign.refresh_from_db()
         assert campaign.status == CampaignStatus.CANCELLED
     with pytest.raises(CampaignError, match="nothing to cancel"):
-        campaigns.cancel(campaign, people.engineer)
+        campaigns.change(campaign, people.engineer, "cancel")
     failed = campaign.trials.filter(status=TrialStatus.FAILED).select_related("campaign").first()
     campaigns.retry(failed, people.engineer)
     campaign.refresh_from_db()

@@ -441,13 +441,13 @@ def test_pausing_ends_the_request_and_resuming_asks_again(serve: Serve, people: 
             first(campaign)
         else:
             assert thinking.wait(20)
-            campaigns.pause(campaign, people.engineer)
+            campaigns.change(campaign, people.engineer, "pause")
 
     assert in_threads(2, work) == [None, None]
     campaign.refresh_from_db()
     assert (campaign.status, campaign.worker, campaign.trials.count()) == (CampaignStatus.PAUSED, "", 1)
     silent[0] = False
-    campaigns.resume(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "resume")
     campaigns.plan(campaign.pk)
     assert newest(campaign).chosen_by == "model"
 

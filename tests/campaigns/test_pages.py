@@ -94,7 +94,7 @@ def test_a_budget_in_dollars_asks_for_the_price_beside_its_field(people, ready):
 def test_a_page_follows_a_paused_campaign_until_its_trials_have_ended(people, ready):
     campaign = campaigns.begin(ready.experiment, people.engineer, Campaign())
     campaign.trials.update(status=TrialStatus.RUNNING)
-    campaigns.pause(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "pause")
     address = f"/campaigns/{campaign.pk}/"
     assert 'hx-trigger="every 4s"' in people.client("viewer").get(address).content.decode()
     campaign.trials.update(status=TrialStatus.DONE, step_time_s=1.0)
@@ -175,7 +175,7 @@ def test_shares_of_variance_are_shares(ended):
 def test_the_export_has_a_row_per_trial(people, ended):
     client = people.client("viewer")
     rows = list(csv.DictReader(StringIO(client.get(f"/campaigns/{ended.pk}/trials.csv").content.decode())))
-    told = client.get(f"/campaigns/{ended.pk}/trials.json").json()["trials"]
+    told = people.api("viewer").get(f"/api/campaigns/{ended.pk}/trials/").json()["results"]
     assert len(rows) == len(told) == ended.trials.count()
     assert [float(row["step_time_s"]) for row in rows if row["step_time_s"]] == [
         row["step_time_s"] for row in told if row["step_time_s"]

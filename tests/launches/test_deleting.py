@@ -173,7 +173,7 @@ def test_a_campaign_on_the_cluster_is_cancelled_first(people, ready, cancelled):
     refused = people.api("engineer").delete(f"/api/experiments/{experiment.pk}/")
     assert refused.status_code == 409 and f"POST /api/campaigns/{campaign.pk}/change/" in refused.json()["detail"]
     name = ArmRun.objects.get().name
-    campaigns.cancel(campaign, people.engineer)
+    campaigns.change(campaign, people.engineer, "cancel")
     assert f"Job {name} on command.here is still being cancelled" in delete(people, experiment)
     launched.follow()
     launching.follow()

@@ -115,7 +115,7 @@ CAMPAIGNS = (
         VIEWER,
         """
         /experiments/{experiment}/campaigns/ /campaigns/{campaign}/ /campaigns/{campaign}/difference/
-        /campaigns/{campaign}/trials.csv /campaigns/{campaign}/trials.json
+        /campaigns/{campaign}/trials.csv
         /api/campaigns/{campaign}/ /api/campaigns/{campaign}/trials/
         """,
     ),
