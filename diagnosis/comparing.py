@@ -57,7 +57,6 @@ def chosen(user: User | AnonymousUser, pk: str) -> Chosen:
     profile = get_for(user, Profile.objects.select_related("experiment"), Role.VIEWER, pk=number)
     record = (
         DiagnosisRecord.objects.select_related("run__profile", "run__experiment")
-        .defer("modules")
         .filter(run__profile=profile)
         .order_by("-run_id")
         .first()
@@ -95,7 +94,7 @@ def full(before: DiagnosisRecord, after: DiagnosisRecord) -> Comparison:
 
 @lru_cache(maxsize=KEPT)
 def _kept(before: int, after: int, configs: tuple[str, str]) -> Comparison:
-    records = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
+    records = DiagnosisRecord.objects.select_related("run__profile", "run__experiment")
     sides = [records.get(pk=pk) for pk in (before, after)]
     one, two = (_diagnosed(side, OpRow.objects.filter(diagnosis=side).values_list("data", flat=True)) for side in sides)
     return compare(one, two)

@@ -11,17 +11,13 @@ from experiments.fields import OrderedJSONField
 
 
 class DiagnosisRecord(models.Model):
-    """The diagnosis of one run; `data` is what `DIAGNOSIS` writes, without the ops, which are rows.
-
-    modules: the tree of `diagnosis.module_tree`, apart so that only the pages that draw it read it.
-    """
+    """The diagnosis of one run; `data` is what `DIAGNOSIS` writes, without the ops, which are rows."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="+")
     run = models.OneToOneField("experiments.Run", on_delete=models.CASCADE, related_name="diagnosis")
     bottleneck = models.CharField(max_length=20)
     confidence = models.FloatField()
     data = OrderedJSONField()
-    modules = OrderedJSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -47,7 +43,7 @@ class OpRow(models.Model):
     module = models.CharField(max_length=100, blank=True)
     source = models.TextField(blank=True, default="")
     path = models.TextField(blank=True, default="")  # the framework's `op_name`
-    scope = models.TextField(blank=True, default="")  # what is left of it without wrappers: `module_tree.scope`
+    scope = models.TextField(blank=True, default="")  # what is left of it without wrappers: `scopes.scope`
     collective = models.TextField(blank=True, default="")
     phase = models.TextField(blank=True, default="")
     time_share = models.FloatField()

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db import connection, models, transaction
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, F, Func, QuerySet, Sum, Value
 
 from accounts.filters import Filters, SearchFilter, SortFilter, TextFilter
 from accounts.models import User
-from diagnosis import module_tree
+from diagnosis import scopes
 from diagnosis.analyzer.report import mark_defaults
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
@@ -29,7 +29,11 @@ MAX_PAGE_SIZE = 500
 #: A filter's value that means: none.
 NONE = "none"
 #: What ops can be summed by.
-GROUPS = ("category", "module", "source", "bound_by", "mesh_axis", "phase")
+GROUPS: dict[str, Any] = {name: F(name) for name in ("category", "module", "source", "bound_by", "mesh_axis", "phase")}
+GROUPS["scope"] = Func(
+    F("scope"), Value(r"\d+"), Value(scopes.ANY_NUMBER), Value("g"), function="REGEXP_REPLACE",
+    output_field=models.TextField(),
+)  # fmt: skip
 
 
 class ColumnFilter(TextFilter):
@@ -46,7 +50,9 @@ class OpFilters(Filters):
         help_text="Words, each in the op's name, framework path or source line; case-insensitive.",
     )  # fmt: skip
     scope = TextFilter(
-        method="in_scope", strip=False, help_text="A node of the module tree; `none` for ops outside of it."
+        method="in_scope",
+        strip=False,
+        help_text="Beginning of the framework path, `#` for any number; `none` for ops without one.",
     )
     sort = SortFilter(
         {
@@ -64,7 +70,7 @@ class OpFilters(Filters):
         filter_overrides = {kind: {"filter_class": ColumnFilter} for kind in (models.CharField, models.TextField)}
 
     def in_scope(self, rows: QuerySet[OpRow], name: str, scope: str) -> QuerySet[OpRow]:
-        return rows.filter(scope="") if scope == NONE else rows.filter(scope__regex=module_tree.pattern(scope))
+        return rows.filter(scope="") if scope == NONE else rows.filter(scope__regex=scopes.pattern(scope))
 
 
 def axis_text(axis: str | tuple[str, ...] | list[str] | None) -> str:
@@ -88,7 +94,6 @@ def store(run: Run, diagnosis: Diagnosis) -> DiagnosisRecord:
             bottleneck=diagnosis.bottleneck.primary,
             confidence=diagnosis.bottleneck.confidence,
             data=clean_json(data),
-            modules=clean_json(_modules(diagnosis.ops)),
         )
         _copy_rows(record, diagnosis.ops)
         Experiment.objects.filter(pk=run.experiment_id).update(
@@ -122,13 +127,6 @@ def _with_defaults(experiment_id: int, report: dict[str, list[str]]) -> dict[str
     return mark_defaults(report, config.training, {key for key, value in given.items() if value is not None})
 
 
-def _modules(ops: tuple[OpDiagnosis, ...]) -> dict[str, Any]:
-    return module_tree.build(
-        module_tree.Row(module_tree.scope(op.op_name), op.time_s, op.time_share or 0.0, op.phase, op.resource)
-        for op in ops
-    )
-
-
 def _copy_rows(record: DiagnosisRecord, ops: tuple[OpDiagnosis, ...]) -> None:
     """COPY: 20,000 rows in about a second where INSERT takes several."""
     if not ops:
@@ -157,7 +155,7 @@ def _row(rank: int, op: OpDiagnosis) -> dict[str, Any]:
         "module": data["module"][:100],
         "source": data["source"] or "",
         "path": data["op_name"],
-        "scope": module_tree.scope(data["op_name"]),
+        "scope": scopes.scope(data["op_name"]),
         "collective": data["collective"] or "",
         "data": json.dumps(data),
     }
@@ -190,7 +188,7 @@ def state_recording(run: Run, user: User, kind: str, program: str) -> Run:
         return again
 
 
-def newest(experiment: Experiment, without: Sequence[str] = ("modules",)) -> DiagnosisRecord | None:
+def newest(experiment: Experiment, without: Sequence[str] = ()) -> DiagnosisRecord | None:
     """The diagnosis of the newest run that has one.  without: large fields that the caller does not read."""
     return (
         DiagnosisRecord.objects.select_related("run", "run__profile")
@@ -234,14 +232,9 @@ def groups(
     if column not in GROUPS or name not in GROUP_SORTS:
         raise ValueError(f"{column!r} is not a group, or {sort!r} not its order")
     key = {"value": lambda row: row["value"]}.get(name, lambda row: row[GROUP_SORTS[name]] or 0.0)
-    sorted_groups = [
-        {"value": row[column], **{part: row[part] for part in ("count", "time_s", "share", "occurrences")}}
-        for row in OpFilters(query, diagnosis.ops.all())
-        .qs.order_by()
-        .values(column)
-        .annotate(count=Count("pk"), share=Sum("time_share"), occurrences=Sum("occurrences"), time_s=Sum("time_s"))
-    ]
-    sorted_groups.sort(key=key, reverse=sort.startswith("-"))
+    rows = OpFilters(query, diagnosis.ops.all()).qs.order_by().values(value=GROUPS[column])
+    sums = {"share": Sum("time_share"), "occurrences": Sum("occurrences"), "time_s": Sum("time_s")}
+    sorted_groups = sorted(rows.annotate(count=Count("pk"), **sums), key=key, reverse=sort.startswith("-"))
     return Paginator(sorted_groups, size).get_page(page)
 
 

@@ -157,7 +157,7 @@ def of(profile: Profile, record: DiagnosisRecord | None, roles: Mapping[str, str
 
 def of_profile(profile: Profile, experiment: Experiment) -> Timeline:
     """The timeline of a profile of this experiment as its newest diagnosis sees it.  Raises `traces.NoTrace`."""
-    record = DiagnosisRecord.objects.filter(run__profile=profile).defer("data", "modules").order_by("-run_id").first()
+    record = DiagnosisRecord.objects.filter(run__profile=profile).defer("data").order_by("-run_id").first()
     return of(profile, record, experiment.axis_roles)
 
 

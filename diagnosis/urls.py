@@ -14,7 +14,6 @@ urlpatterns = [
     path("experiments/<int:pk>/recording/", views.state_recording, name="state_recording"),
     path("experiments/<int:pk>/ops/", views.ops, name="ops"),
     path("experiments/<int:pk>/ops/<int:rank>/", views.op, name="op"),
-    path("experiments/<int:pk>/modules/", views.modules, name="modules"),
     path("experiments/<int:pk>/report/", views_report.report, name="report"),
     path("experiments/<int:pk>/report.md", views_report.markdown, name="report_markdown"),
     path("experiments/<int:pk>/report.json", views_report.contract, name="report_json"),

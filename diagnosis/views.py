@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +20,6 @@ from diagnosis.analyzer import report
 from diagnosis.models import DiagnosisRecord
 from diagnosis.recording import KINDS, PROGRAMS
 from diagnosis.report import Diagnosis
-from diagnosis.tree_drawing import module_nodes
 from experiments import bars
 from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
@@ -31,13 +29,12 @@ from experiments.views import progress_context, waiting_form
 #: What bounds an op, in the words of the legend.
 BOUNDS = {"compute": "Compute", "Compute": "Compute", "MXU": "Compute"}
 OPS_ON_PAGE = 25
-#: On the diagnosis page itself: ops of its table, and the part of the module tree that is worth its space there.
+#: On the diagnosis page itself.
 OPS_IN_REPORT = 10
-SMALLEST_MODULE = 0.004
 GROUPS_ON_PAGE = 50
 GROUP_WORDS = (
     ("category", "Category"), ("module", "Module"), ("source", "Source line"), ("bound_by", "Bound"),
-    ("mesh_axis", "Axis"), ("phase", "Phase"),
+    ("mesh_axis", "Axis"), ("phase", "Phase"), ("scope", "Framework path"),
 )  # fmt: skip
 #: Filters that the form itself shows; the others are chips next to it.
 _IN_FORM = frozenset(("q", "category", "mesh_axis", "bound_by"))
@@ -52,7 +49,7 @@ def experiment(request: MemberRequest, pk: int) -> HttpResponse:
     context = page.context("diagnosis", **progress_context(page))
     if page.experiment.state == RunStatus.CONFIGURING:
         context |= waiting_form(page)
-    record = services.newest(page.experiment, without=())
+    record = services.newest(page.experiment)
     if record is not None:
         context |= diagnosis_context(page, record) | ops_context(request, record, OPS_IN_REPORT)
     return render(request, "diagnosis/experiment.html", context)
@@ -85,7 +82,6 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
     missing = diagnosis.not_measured
     notes = presentation.further_notes(diagnosis, summary)
     ops_url = reverse("ops", args=[page.experiment.pk])
-    least_module = SMALLEST_MODULE * (record.modules.get("share") or 1.0)
     return {
         "record": record,
         "diagnosis": diagnosis,
@@ -102,9 +98,6 @@ def diagnosis_context(page: ExperimentPage, record: DiagnosisRecord) -> dict[str
         "core_steps": presentation.core_steps(diagnosis.timeline),
         "no_steps": missing.get("step_time_s") or missing.get("step_time") or "No core of the profile marks its steps.",
         "sources_base": f"{ops_url}?q=",
-        "tree": record.modules,
-        "tree_nodes": partial(module_nodes, record.modules, ops_url, 3, least_module),
-        "least_module": least_module,
         "terms": terms,
         "terms_total": total,
         "terms_largest": max((term.value for term in terms), default=0.0),
@@ -171,7 +164,7 @@ def ops_context(request: MemberRequest, record: DiagnosisRecord, size: int = OPS
 def ops(request: MemberRequest, pk: int) -> HttpResponse:
     """All ops of the newest diagnosis, sorted, filtered and paged; grouped by a column where asked."""
     page = experiment_page(request, pk)
-    record = record_of(page, without=["data", "modules"])
+    record = record_of(page, without=["data"])
     # The table within the report is short; its links lead to the next rows of the same length.
     size = OPS_IN_REPORT if request.GET.get("size") == str(OPS_IN_REPORT) else OPS_ON_PAGE
     context = page.context("diagnosis", record=record, **ops_context(request, record, size))
@@ -182,7 +175,7 @@ def ops(request: MemberRequest, pk: int) -> HttpResponse:
 def op(request: MemberRequest, pk: int, rank: int) -> HttpResponse:
     """One op: its numbers, HLO text, framework path and source line, and the ops of the same module."""
     page = experiment_page(request, pk)
-    record = record_of(page, without=["data", "modules"])
+    record = record_of(page, without=["data"])
     row = get_object_or_404(record.ops, rank=rank)
     beside, where = services.neighbours(row, NEIGHBOURS)
     context = page.context(
@@ -210,17 +203,7 @@ def evidence(request: MemberRequest, pk: int, ref: str) -> HttpResponse:
     return page_or_part(request, "diagnosis/evidence.html", "diagnosis/_evidence.html", context)
 
 
-@require(Role.VIEWER, "GET")
-def modules(request: MemberRequest, pk: int) -> HttpResponse:
-    """The whole tree of modules, as far as it was kept."""
-    page = experiment_page(request, pk)
-    record = record_of(page, without=["data"])
-    nodes = module_nodes(record.modules, reverse("ops", args=[pk]), 4)
-    context = page.context("diagnosis", record=record, tree=record.modules, tree_nodes=nodes)
-    return render(request, "diagnosis/modules.html", context)
-
-
-def record_of(page: ExperimentPage, without: Sequence[str] = ("modules",)) -> DiagnosisRecord:
+def record_of(page: ExperimentPage, without: Sequence[str] = ()) -> DiagnosisRecord:
     record = services.newest(page.experiment, without)
     if record is None:
         raise Http404("This experiment has no diagnosis yet.")

@@ -219,8 +219,7 @@ def _places(membership: Membership, experiment: Experiment | None, words: Sequen
         own = [
             ("Diagnosis", "experiment", "findings breakdown roofline ops verdict"),
             ("Timeline", "timeline", "trace steps perfetto"),
-            ("Ops", "ops", "operations table"),
-            ("Modules", "modules", "tree layers"),
+            ("Ops", "ops", "operations table modules layers"),
             ("HBM", "hbm", "memory heap peak"),
             ("Proposals", "proposals", "approve review decide reject reviewer"),
             ("Rejected meshes", "rejected", "rules"),

@@ -142,7 +142,6 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "experiment": [f"{at}/", f"{long}/"],
         "ops": [f"{at}/ops/", f"{at}/ops/?q=fusion&sort=name", f"{at}/ops/?group=module"],
         "op": [f"{at}/ops/3/"],
-        "modules": [f"{at}/modules/"],
         "timeline": [f"{at}/timeline/"],
         "hbm": [f"{at}/hbm/"],
         "report": [f"{at}/report/"],

@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 import formatting
-from diagnosis import module_tree, presentation
+from diagnosis import presentation, scopes
 from diagnosis.analyzer import names
 from diagnosis.compare.comparison import OpChange
 from experiments.templatetags import quantities
@@ -57,7 +57,7 @@ def delta_bar(change: float, scale: float) -> SafeString:
 @register.simple_tag
 def op_label(row: OpChange) -> SafeString:
     """What the ops are, without the wrappers of their path; the phase tells the passes of one module apart."""
-    short = module_tree.scope(row.label) or row.label
+    short = scopes.scope(row.label) or row.label
     phase = names.phase(row.label) if short != row.label else ""
     where = format_html(' <small class="faint">{}</small>', phase) if phase else SafeString("")
     return format_html('<span class="mono">{}</span>{}', short, where)

@@ -269,7 +269,7 @@ def _finish(made: Measurement, run: Run, values: dict[str, Any], compared: Compa
 
 def compare(proposal: Proposal, run: Run) -> Compared:
     """The proposal's own run beside the run of its configuration, per token.  Raises MeasureError with a sentence."""
-    stored = DiagnosisRecord.objects.select_related("run__profile", "run__experiment").defer("modules")
+    stored = DiagnosisRecord.objects.select_related("run__profile", "run__experiment")
     before = stored.filter(run_id=proposal.plan.run_id).first()
     after = stored.filter(run=run).first()
     one, two = unmeasured.before_config(proposal), configuration.load(run.experiment)

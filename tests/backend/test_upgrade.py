@@ -29,7 +29,7 @@ LAST = {
 @pytest.fixture
 def recorder() -> MigrationRecorder:
     """Of a database that the last version with several migrations has made."""
-    for app in ("campaigns", "history"):  # whose tables have changed since
+    for app in ("campaigns", "diagnosis", "history"):  # whose tables have changed since
         call_command("migrate", app, "0001_initial", verbosity=0)
     recorder = MigrationRecorder(connection)
     recorder.migration_qs.filter(app__in=LAST).delete()
@@ -46,7 +46,8 @@ def test_a_database_of_the_last_version_before_needs_no_step(recorder: Migration
     with CaptureQueriesContext(connection) as asked:
         call_command("migrate", verbosity=0)
     changed = [q["sql"] for q in asked if q["sql"].startswith(("CREATE TABLE", "DROP TABLE", "ALTER TABLE"))]
-    assert {sql.split('"')[1] for sql in changed} == {"history_recordimport", "campaigns_campaign"}
+    tables = {"history_recordimport", "campaigns_campaign", "diagnosis_diagnosisrecord"}
+    assert {sql.split('"')[1] for sql in changed} == tables
     assert Team.objects.get() == team
     assert ("accounts", "0002_tokens") in recorder.applied_migrations()
     call_command("migrate", check_unapplied=True, verbosity=0)

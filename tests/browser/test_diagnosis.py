@@ -1,4 +1,4 @@
-"""The diagnosis and the comparison as a reader uses them: sections, tree, explorer, exports, two at once."""
+"""The diagnosis and the comparison as a reader uses them: sections, explorer, exports, two at once."""
 
 from __future__ import annotations
 
@@ -43,18 +43,13 @@ def test_the_first_screen_answers_and_the_evidence_folds(server: str, ready: Any
     expect(chart.locator("canvas").first).to_be_visible()
 
 
-def test_the_module_tree_opens_and_leads_to_its_ops(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
-    page.goto(f"{server}/experiments/{ready.pk}/modules/")
-    tree = page.get_by_role("region", name="Modules by path")
-    node = tree.locator("summary", has_text="mlp").first
-    expect(tree.get_by_text("dot_general").first).to_be_visible()
-    node.click()
-    node.focus()
-    page.keyboard.press("Enter")
-    tree.get_by_role("link", name="of mlp").click()
+def test_ops_by_framework_path_lead_to_those_of_one(server: str, ready: Any, as_reviewer: Any, page: Page) -> None:
+    page.goto(f"{server}/experiments/{ready.pk}/ops/")
+    page.get_by_role("link", name="Framework path").click()
+    page.get_by_role("region", name="Grouped ops").get_by_role("link", name="mlp").first.click()
     expect(page.get_by_text("module path: ")).to_be_visible()
     table = page.get_by_role("region", name="Top ops table")
-    expect(table.get_by_role("row")).to_have_count(5)  # four ops of the MLP
+    expect(table.get_by_text("flash attention")).to_be_hidden()
     page.get_by_role("link", name="Remove the filter").click()
     expect(table.get_by_text("flash attention")).to_be_visible()
 

@@ -21,7 +21,7 @@ PAGES = {
     "/experiments/{pk}/ops/?group=module": "attention",
     "/experiments/{pk}/ops/?group=source": "model.py:81",
     "/experiments/{pk}/ops/1/": "Framework path",
-    "/experiments/{pk}/modules/": "Module tree",
+    "/experiments/{pk}/ops/?group=scope": "layer",
     "/experiments/{pk}/report/": "1. Experiment details",
     "/compare/": "Compare two profiles",
     "/experiments/{pk}/evidence/bottleneck-2/": "on the model axis",

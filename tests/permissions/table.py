@@ -177,7 +177,7 @@ DIAGNOSIS = (
         VIEWER,
         """
         /experiments/{experiment}/ /experiments/{experiment}/ops/ /experiments/{experiment}/ops/1/
-        /experiments/{experiment}/modules/ /experiments/{experiment}/report/ /experiments/{experiment}/report.md
+        /experiments/{experiment}/report/ /experiments/{experiment}/report.md
         /experiments/{experiment}/report.json /experiments/{experiment}/evidence/bottleneck-0/
         /experiments/{experiment}/timeline/ /experiments/{experiment}/timeline/tiles/x/44/0/
         /experiments/{experiment}/timeline/sums/?t0=0&t1=1 /experiments/{experiment}/timeline/spans/?q=op
