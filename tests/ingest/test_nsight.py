@@ -212,30 +212,3 @@ def test_generated_columns_and_wrong_types_are_passed_over(tmp_path: Path) -> No
     profile = read_profile([path])
     assert len(profile.steps) == 3
     assert profile.device.kind == "GPU"
-
-
-def test_a_database_of_rocprofv3_is_read_with_its_launches_and_blocks(tmp_path: Path) -> None:
-    path, suffix = tmp_path / "results.db", "_00ab_cd"
-    sizes = "workgroup_size_x, workgroup_size_y, workgroup_size_z, grid_size_x, grid_size_y, grid_size_z"
-    words = ["", "KERNEL_DISPATCH", "HIP_RUNTIME_API_EXT", "hipLaunchKernel", "MEMORY_COPY_HOST_TO_DEVICE", "Cijk_x"]
-    copies = "start, end, dst_agent_id, src_agent_id, name_id, stream_id, size, event_id"
-    tables = {
-        "string": ("id, string", [*enumerate(words)]),
-        "info_agent": ("id, type, product_name", [(0, "CPU", "x"), (2, "GPU", "AMD Instinct MI300X")]),
-        "info_kernel_symbol": ("id, kernel_name, display_name", [(9, "Cijk_x.kd", "Cijk_x")]),
-        "event": ("id, stack_id, category_id", [(1, 7, 2), (2, 7, 1), (3, 8, 4)]),
-        "region": ("start, end, name_id, pid, tid, event_id", [(1_000, 2_000, 3, 5, 5, 1)]),
-        "kernel_dispatch": (f"start, end, agent_id, stream_id, kernel_id, event_id, {sizes}",
-                            [(5_000, 9_000, 2, 0, 9, 2, 256, 1, 1, 1024, 1, 1)]),
-        "memory_copy": (copies, [(2_000, 4_000, 2, 0, 4, 0, 4096, 3)]),
-    }  # fmt: skip
-    with sqlite3.connect(path) as database:
-        for table, (columns, rows) in tables.items():
-            database.execute(f"CREATE TABLE rocpd_{table}{suffix} ({columns})")
-            marks = ", ".join("?" * len(rows[0]))
-            database.executemany(f"INSERT INTO rocpd_{table}{suffix} VALUES ({marks})", rows)
-    profile = read_profile([path])
-    ops = {op.category: op for op in profile.ops}
-    assert profile.device.kind == "AMD Instinct MI300X" and "launches" in profile.recorded.has
-    assert ops["gemm"].self_time_s == pytest.approx(4e-6) and ops["gemm"].bound_by == "Latency"
-    assert ops["copy host to device"].host_bytes == 4096

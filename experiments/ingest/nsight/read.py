@@ -24,9 +24,7 @@ from experiments.ingest.gpu.columns import ANNOTATION, COPY, FILL, KERNEL, MAX_P
 from experiments.ingest.gpu.device import TraceFile
 from experiments.ingest.gpu.marks import host_steps, host_wait, mark, trains
 from experiments.ingest.marks import NO_STEPS, Steps
-from experiments.ingest.nsight import rocm
 from experiments.ingest.nsight.database import EXPORT_AGAIN, Database
-from experiments.ingest.nsight.rocm import THREAD_BITS, Range
 from experiments.ingest.steps import unix_span
 from experiments.ingest.values import text
 
@@ -46,10 +44,14 @@ _COPIES = {
 }
 #: Correlation ids are counted per process.
 _CORRELATION_BITS = 40
+#: A thread id carries its process's in the upper bits.
+_THREAD_BITS = 24
 _OP_ID = re.compile(r", (?:op_id|seq|seq_ids?|input_op_ids|input_seq_ids) = ")
 _SEQUENCE = re.compile(r", seq = (\d{1,15})")
 _SIZES = re.compile(r", sizes = (\[.*\])")
 _FRAMEWORK = re.compile(r"^[\w.]+::|Backward\d*$|^autograd::")
+#: (start, end, text, process and thread) of a range.
+_Range = tuple[Any, Any, str, Any]
 
 
 def read(path: Path, name: str) -> TraceFile:
@@ -64,10 +66,8 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
-        if any(table.startswith("rocpd_kernel_dispatch") for table in database.tables):
-            return rocm.read(database, name, _ranges, _times)
         raise IngestError(
-            f"{name} is a SQLite database, but no export of Nsight Systems or rocprofv3: it has none of their tables.",
+            f"{name} is a SQLite database, but no export of Nsight Systems: it has none of its tables.",
             EXPORT_AGAIN,
             name,
         )
@@ -123,7 +123,7 @@ def _times(start: object, end: object) -> tuple[int, int] | None:
 def _correlation(process: object, correlation: object) -> int:
     if not isinstance(correlation, int) or correlation <= 0 or correlation >= 1 << _CORRELATION_BITS:
         return -1
-    number = (process >> THREAD_BITS) & 0x7FFFFF if isinstance(process, int) else 0
+    number = (process >> _THREAD_BITS) & 0x7FFFFF if isinstance(process, int) else 0
     return (number << _CORRELATION_BITS) | correlation
 
 
@@ -160,7 +160,7 @@ def _device_activity(database: Database, collected: Collected) -> dict[int, int]
             stream = stream if isinstance(stream, int) and abs(stream) < MAX_PS else -1
             launch = _correlation(process, correlation)
             rows.add(what, *times, device, stream, launch, -1, names.of(called), -1, moved, blocks)
-            launched[device][process >> THREAD_BITS if isinstance(process, int) else -1] += 1
+            launched[device][process >> _THREAD_BITS if isinstance(process, int) else -1] += 1
     collected.events += len(rows)
     return {device: counts.most_common(1)[0][0] for device, counts in launched.items()}
 
@@ -181,7 +181,7 @@ def _launches(database: Database, collected: Collected) -> None:
             collected.launches.add(key, *times, collected.thread(("", str(thread))), works)
 
 
-def _nvtx(database: Database) -> Iterator[Range]:
+def _nvtx(database: Database) -> Iterator[_Range]:
     strings: dict[object, str] = {}
     if "textId" in database.columns("NVTX_EVENTS"):
         strings = {key: str(value) for key, value in database.rows("StringIds", ("id", "value"))}
@@ -191,7 +191,7 @@ def _nvtx(database: Database) -> Iterator[Range]:
         yield start, end, words if isinstance(words, str) else strings.get(text_id, ""), thread
 
 
-def _ranges(ranges: Iterable[Range], collected: Collected) -> dict[int, Steps]:
+def _ranges(ranges: Iterable[_Range], collected: Collected) -> dict[int, Steps]:
     """Ranges of a program into the columns of their threads; the steps that each process marks."""
     marks: dict[int, Collected] = defaultdict(Collected)
     for start, end, called, thread in ranges:
@@ -202,7 +202,7 @@ def _ranges(ranges: Iterable[Range], collected: Collected) -> dict[int, Steps]:
         is_op = bool(_FRAMEWORK.search(plain)) and not plain.startswith("FSDP::")
         collected.trains = collected.trains or trains(plain)
         if not is_op:
-            of_process = marks[thread >> THREAD_BITS]
+            of_process = marks[thread >> _THREAD_BITS]
             mark(of_process, plain, *times)
             of_process.marks["range"].append((of_process.names.of(plain), *times))
         if cause := host_wait(plain):
@@ -215,7 +215,7 @@ def _ranges(ranges: Iterable[Range], collected: Collected) -> dict[int, Steps]:
     calls, steps = collected.launches, {}
     threads, starts, works = calls["thread"], calls["start"], calls["works"] > 0
     for process, of_process in marks.items():
-        own = [index for (_, thread), index in collected.thread_ids.items() if int(thread) >> THREAD_BITS == process]
+        own = [index for (_, thread), index in collected.thread_ids.items() if int(thread) >> _THREAD_BITS == process]
         steps[process] = host_steps(of_process, starts[works & np.isin(threads, own)])
     return steps
 
