@@ -60,11 +60,13 @@ def history(bench: Workbench, asked: Records) -> Result:
     if asked.query:
         found, notes = retrieval.search_history(asked.query, asked.top, asked.bottleneck, chip, asked.outcome)
         return Result(records=[*map(_record, found)], notes=_notes(found, notes))
-    if asked.like_proposal is None:
-        case = situation(bench.config, bench.diagnosis)
-    else:
-        case = case_of_change(bench.config, bench.diagnosis, proposal(bench, asked.like_proposal).proposal)
-    alike = retrieval.similar_records(case, asked.top)
+    case, cited = situation(bench.config, bench.diagnosis), dict[str, RecordFound]()
+    if asked.like_proposal is not None:
+        item = proposal(bench, asked.like_proposal).proposal
+        case = case_of_change(bench.config, bench.diagnosis, item)
+        records = [retrieval.record(each.key) for each in item.citations if each.source == "history"]
+        cited = {each.id: RecordFound(each, ("the proposal cites it",)) for each in records if each}
+    alike = [*({each.record.id: each for each in retrieval.similar_records(case, asked.top)} | cited).values()]
     return Result(records=[*map(_record, alike)], notes=_notes(alike))
 
 
