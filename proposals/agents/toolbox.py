@@ -26,7 +26,7 @@ from proposals.agents.workbench import Workbench
 Agent = Literal["analyzer", "proposer", "coordinator"]
 AGENTS: tuple[Agent, ...] = get_args(Agent)
 #: Characters of a result, of what a conversation begins with, and of what was asked for in full.
-ROOM, ROOM_AT_FIRST, ROOM_IN_FULL = 3_000, 6_000, 12_000
+ROOM, ROOM_AT_FIRST, ROOM_IN_FULL = 4_000, 6_000, 12_000
 
 FUNCTIONS: tuple[Callable[..., Result], ...] = (
     look, ops, price, search, hardware, flags, history, knowledge, compare, published, hold,
@@ -68,8 +68,9 @@ def _arguments(function: Callable[..., Result]) -> type[BaseModel]:
 
 def _room(asked: BaseModel) -> int:
     """Return the characters that a result may have: more where all rows, one file or one text was asked for."""
-    wanted = ("full", "name", "id", "op")
-    if any(getattr(asked, name, None) for name in wanted) or getattr(asked, "top", 0) > 8:
+    wanted = ("full", "name", "id", "op", "number")
+    many = getattr(asked, "top", 0) > 8 or len(getattr(asked, "configurations", ())) > 3
+    if many or any(getattr(asked, name, None) for name in wanted):
         return ROOM_IN_FULL
     return ROOM_AT_FIRST if getattr(asked, "part", "") == "overview" else ROOM
 

@@ -191,6 +191,8 @@ class Typed:
             return True
         if said.isalpha():
             return any(said in text.casefold().split() for text in self.words)
+        if said.endswith("-bit"):  # of a precision that the conversation has
+            return any(name.endswith(said.removesuffix("-bit")) for name in self._names if name.isalnum())
         return _TERM.fullmatch(said) is not None
 
     def _said(self, code: str) -> Node | bool:
@@ -199,7 +201,7 @@ class Typed:
         number = _NUMBER.match(said)
         if number and (unit := _UNIT.match(said, number.end())) and len(said) < unit.end() + 3:
             return False
-        is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]", said))
+        is_text = len(said) > 3 and bool(re.search(r"[a-z].*\d|\d.*[a-z]|^\{.*\d.*\}", said))
         whole = re.compile(rf"(?<![\w.]){re.escape(said)}{'' if shortened else r'(?![.-]?[a-z0-9_])'}")
         places = (node or True for text, node in self._texts if whole.search(text.casefold()))
         return is_text and not _PAIR.search(said) and next(places, False)

@@ -98,7 +98,8 @@ def test_the_tools_are_few_and_their_schemas_short() -> None:
 def test_results_are_short_rounded_and_have_keys_without_colons(name: str) -> None:
     for tool, outcome in outcomes(name):
         wanted = outcome.arguments if isinstance(outcome.arguments, dict) else {}
-        in_full = any(wanted.get(key) for key in ("full", "name", "id", "op"))
+        in_full = any(wanted.get(key) for key in ("full", "name", "id", "op", "number"))
+        in_full |= len(wanted.get("configurations", ())) > 3
         room = ROOM_IN_FULL if in_full else ROOM_AT_FIRST if wanted.get("part") == "overview" else ROOM
         assert len(outcome.text) <= room + 600, (tool, wanted)
         for number in re.findall(

@@ -20,6 +20,7 @@ from experiments.step_profile import MODEL, PROFILE
 from formatting import did_you_mean
 from perfmodel.config import ConfigError, missing_facts
 from perfmodel.config_file import config_to_json
+from proposals import launch
 from proposals.agents.tool_result import ABOUT, Result, about, present, taken
 from proposals.agents.tools.shared import Absent, as_tool_error, current, memory_parts, proposal, row
 from proposals.agents.workbench import ProposalState, Workbench
@@ -46,7 +47,7 @@ class Look(Arguments):
 
 def look(bench: Workbench, asked: Look) -> Result:
     """Looks at a part of the run; the overview has most of them in short. memory: predicted parts, the split at the
-    measured peak, compile check; steps: spread, cores; launches: what was measured of proposals."""
+    measured peak, compile check; steps: spread, cores; launches: measured ones, and files of one."""
     return _PARTS[asked.part](bench, asked)
 
 
@@ -79,7 +80,8 @@ def _overview(bench: Workbench, asked: Look) -> Result:
     now = _without(made.current, "terms_s", "mesh", "step_time_s")
     shown = [_without(row, *long) for row in made.proposals]
     priced_with = made.notes if run.not_known else ()  # what is assumed for it
-    return Result(found, current=now, proposals=shown, leads=made.leads, notes=priced_with)
+    before = made.before_calibration
+    return Result(found, current=now, proposals=shown, leads=made.leads, notes=priced_with, before_calibration=before)
 
 
 def _run(bench: Workbench, _: Look) -> Result:
@@ -279,7 +281,7 @@ def _memory(bench: Workbench, asked: Look) -> Result:
     config, memory = bench.config, bench.profile.memory
     with as_tool_error():
         held = bench.plan.baseline.hbm_per_chip_bytes
-    training, schedule = config.training, memory.schedule
+    training, schedule, is_fsdp = config.training, memory.schedule, config.training.weight_sharding == "fsdp"
     groups = (hbm.by_kind(schedule), hbm.by_module(schedule)) if schedule else ((), ())
     kinds, modules = (
         [
@@ -295,9 +297,9 @@ def _memory(bench: Workbench, asked: Look) -> Result:
         sharding={
             **{name: getattr(training, name) for name in ("weight_sharding", "remat", "optimizer", "grad_accum")},
             "data_shards": config.mesh.size("replica", "data", "fsdp"),
-            "weight_shards": config.mesh.size(
-                "model", "pipeline", "expert", *["data", "fsdp"] * (training.weight_sharding == "fsdp")
-            ),
+            # Across slices only an axis of role fsdp shards the weights (`perfmodel.workload`).
+            "weight_shards": config.mesh.size("model", "pipeline", "expert", *["fsdp"] * is_fsdp)
+            * config.mesh.ici_size(*["data"] * is_fsdp),
         },
         compile_check=sentence(bench.compiled) if bench.compiled else NOT_COMPILED,
         at_peak=kinds, at_peak_by_module=modules, peak_set_by=hbm.statement(memory),
@@ -362,10 +364,12 @@ def _proposals(bench: Workbench, asked: Look) -> Result:
         return Result(current=own, proposals=[proposed(bench, proposal(bench, asked.number), True)])
     with as_tool_error():
         made, states = bench.plan, bench.proposals
+    known = made.model_error
     return Result(
         current=own, proposals=[proposed(bench, state, asked.full) for state in states], notes=made.notes,
         leads=_leads([state.proposal for state in states]), meshes_considered=made.considered,
-        candidates_priced=made.priced,
+        candidates_priced=made.priced, before_calibration=Result(
+            median_error_share=known["median"], held_out_runs=known["rows"], meaning=known["meaning"]) if known else {},
     )  # fmt: skip
 
 
@@ -387,10 +391,14 @@ def _leads(plans: list[ProposalPlan]) -> Result:
 
 
 def _launches(bench: Workbench, asked: Look) -> Result:
-    """Return launches of the proposals, newest first."""
+    """Return launches of the proposals, newest first; files: with which each program would run the proposal."""
     rows = _rows(bench.retrieval.launches(), asked)
     note = "" if rows else "No proposal of this run was launched."
-    return Result(launches=rows, note=note, _about=about("measured", "launches"))
+    of = proposal(bench, asked.number).proposal if asked.number is not None else None
+    with as_tool_error():
+        files = launch.files(bench.config, of) if of else ()
+    shown = [taken(each, "name text notes", _about=about("stated", each.name)) for each in files]
+    return Result(launches=rows, files=shown, note=note, _about=about("measured", "launches"))
 
 
 def refuse_without_profile(bench: Workbench) -> None:

@@ -65,7 +65,7 @@ def _found(matching: int, rows: Sequence[Result] = (), **more: Any) -> Result:
 
 _DETAILS = (
     "flops hbm_bytes collective_bytes flops_per_s hbm_bytes_per_s operational_intensity participants in_flight_s "
-    "core_max_s core_min_s slowest_core tensor axis_source occurrences"
+    "core_max_s core_min_s slowest_core tensor axis_source"
 )
 
 
@@ -77,7 +77,9 @@ def _row(bench: Workbench, op: OpDiagnosis, whole: bool = False) -> Result:
     fact, roof, more = bench.ops.get(op.key), bench.diagnosis.roofline, {}
     rank = next(n for n, each in enumerate(bench.diagnosis.ops, start=1) if each is op)
     if whole:
+        recorded = len(bench.profile.steps) * (bench.profile.device.measured_cores or 0)
         details = {name: getattr(op, name) for name in _DETAILS.split()} | {
+            "runs_per_step": op.occurrences / recorded if recorded else None,
             "peak_flops_per_s": roof.peak_flops_per_s, "peak_hbm_bytes_per_s": roof.peak_hbm_bytes_per_s,
             "op_name": fact.op_name if fact else "",
         }  # fmt: skip

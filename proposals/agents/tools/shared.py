@@ -17,7 +17,7 @@ from proposals.agents.retrieval import Unavailable
 from proposals.agents.settings import axis_of, complete, typed_value
 from proposals.agents.tool_result import ABOUT, Result, about, taken
 from proposals.agents.workbench import ProposalState, Workbench
-from proposals.candidate import Candidate, MeshAndChanges, changes_chips, hardware_of, keeps
+from proposals.candidate import Candidate, MeshAndChanges, candidate, changes_chips, hardware_of, keeps
 from proposals.plan import Memory, Predicted, ProposalPlan, Range
 from proposals.proposer.changes import given_changes
 
@@ -136,14 +136,18 @@ def row(item: ProposalPlan, bench: Workbench, number: int | None, parts: bool = 
     """Return a priced configuration.
 
     parts: with the terms of its time and memory; change_s: these less the current ones, where they differ.  doubts:
-    what is not known of its legality, and what else lowers its probability.
+    what is not known of its legality, and what else lowers its probability.  follows: settings that change with it.
     """
     now, then = bench.plan.baseline.breakdown_s, item.predicted.breakdown_s
     step = item.predicted.step_time_s.estimate if item.predicted.step_time_s else 0.0
     changed = {k: then.get(k, 0.0) - now.get(k, 0.0) for k in dict.fromkeys((*now, *then))} if then else {}
     is_current = keeps(bench.config, item)
+    own = bench.config.training
+    training = own if item.violations else candidate(bench.config, item).training
+    micro = {key: getattr(training, key) for key in ("grad_accum", "micro_batch") if key not in item.changes}
     return configured(
         mesh_text(item.mesh), item.changes, number, is_current=is_current or None,
+        follows={key: each for key, each in micro.items() if each != getattr(own, key)},
         chips=hardware_of(bench.config, item.changes).chips if changes_chips(item.changes) else None,
         **predicted(item.predicted),
         runs_and_faster_probability=None if is_current else item.confidence,
