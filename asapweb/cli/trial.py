@@ -30,7 +30,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--platform", choices=("cpu", "gpu", "tpu"), default="cpu",
         help="cpu (default) emulates as many devices as the mesh needs; gpu and tpu use the devices present",
     )  # fmt: skip
-    parser.add_argument("--fit", action="store_true", help="scale it down to the available devices and report how")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="record a profile into this new folder")
     parser.add_argument(
         "--upload", action="store_true",
@@ -47,9 +46,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.upload and args.profile is None:
         raise UserError("--upload needs a profile: name a new folder with --profile.")
     config, _ = read_config(Path(args.config))
-    done = runner.run(
-        config, steps=args.steps, warm_up=args.warm_up, platform=args.platform, fit=args.fit, folder=args.profile
-    )
+    done = runner.run(config, steps=args.steps, warm_up=args.warm_up, platform=args.platform, folder=args.profile)
     uploaded = _upload(done.profile) if args.upload and done.profile is not None else None
     return done.to_json() | ({"uploaded": uploaded} if args.upload else {})
 
@@ -77,11 +74,8 @@ def _upload(folder: Path) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The configuration that ran, its median step time, and what is smaller than configured."""
+    """The devices, the median step time, and the peak memory."""
     lines = [f"Reference step on {result['devices']}"]
-    if result["scaled"]:
-        lines += ["Scaled to fit; its step time does not predict that of the full configuration:"]
-        lines += [f"  {line}" for line in result["scaled"]]
     lines += [f"  {note}" for note in result["notes"]]
     if result["failure"]:
         return "\n".join([*lines, f"Failed: {result['failure']}"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.trial.process import WORKER, RecordError, empty_folder, keep_profile, python, said
-from experiments.trial.scaling import Room, Scaled, scale
 from formatting import limit
 from jobs import child
 from perfmodel.config import ExperimentConfig
@@ -18,19 +17,15 @@ from reference_step.step import UnsupportedStep
 
 MOST_CPU_DEVICES = 256
 WARM_UP, PROFILED = 2, 3
-#: What a scaled step may take on forced CPU devices: of all of them, and for one step.
-CPU_BYTES, CPU_FLOPS = 4e9, 1.5e11
-#: Of the memory of an accelerator that a scaled step may take, and seconds of its peak FLOP/s.
-_SHARE, _SECONDS = 0.6, 0.5
-_TOO_LONG = "The step took longer than {}; scale it with --fit."
+_TOO_LONG = "The step took longer than {}; give it fewer layers, or a smaller batch."
 
 
 @dataclass(frozen=True)
 class Trial:
     """step_times_s: every step that was timed, warm_up of them to be left out; without the profiler.
     peak_memory_bytes: per device, with how it is known; None where it is not.  failure: the last line of what the
-    process said, None where it ran.  profile: a log directory, None where none was recorded.  scaled: what is smaller
-    than configured.  config: that ran.  profiled_times_s: of the steps in the profile; losses: of all steps.
+    process said, None where it ran.  profile: a log directory, None where none was recorded.  profiled_times_s: of
+    the steps in the profile; losses: of all steps.
     """
 
     config: ExperimentConfig
@@ -41,7 +36,6 @@ class Trial:
     failure: str | None
     log: str
     profile: Path | None
-    scaled: tuple[str, ...]
     devices: str
     notes: tuple[str, ...] = ()
     profiled_times_s: tuple[float, ...] = ()
@@ -56,7 +50,6 @@ class Trial:
             "failure": self.failure,
             "profile": str(self.profile) if self.profile else None,
             "devices": self.devices,
-            "scaled": list(self.scaled),
             "notes": list(self.notes),
             "config": config_to_json(self.config),
         }
@@ -68,49 +61,39 @@ def run(
     steps: int = 20,
     warm_up: int = WARM_UP,
     platform: str = "cpu",
-    fit: bool = False,
     folder: Path | None = None,
     profiled: int = PROFILED,
     timeout_s: float = 3600.0,
 ) -> Trial:
     """Run the step of a configuration on the devices of this machine.
 
-    platform: `cpu` makes as many CPU devices as the mesh needs.  fit: scale it down to what is here.  folder: for the
-    profile, new or empty; None: none is recorded.  Raises RecordError where it cannot be run here as asked.
+    platform: `cpu` makes as many CPU devices as the mesh needs.  folder: for the profile, new
+    or empty; None: none is recorded.  Raises RecordError where it cannot be run here as asked.
     """
-    devices_at_hand = at_hand(platform)
-    scaled = Scaled(config, ())
-    needed = _devices(config)
-    if fit:
-        try:
-            scaled = scale(config, room(platform, devices_at_hand))
-        except ValueError as error:
-            raise RecordError(str(error)) from error
-    elif needed > devices_at_hand["devices"]:
+    here, needed = at_hand(platform)["devices"], _devices(config)
+    if needed > here:
         kind = "forced CPU devices at most" if platform == "cpu" else f"{platform.upper()} devices here"
         raise RecordError(
-            f"The mesh needs {needed} devices and there are {devices_at_hand['devices']} {kind}; choose a smaller "
-            "mesh, or scale it with asap trial --fit."
+            f"The mesh needs {needed} devices and there are {here} {kind}; choose a smaller mesh."
         )
     if folder is not None:
         empty_folder(folder)
-    ran = config_to_json(scaled.config)
+    ran = config_to_json(config)
     request = {"config": ran, "warm_up": warm_up, "steps": steps,
                "profiled": profiled if folder else 0, "folder": str(folder or "")}  # fmt: skip
     command = [*WORKER, json.dumps(request)]
-    done = python(command, platform, _devices(scaled.config), timeout_s, _TOO_LONG.format(limit(timeout_s, "s")))
+    done = python(command, platform, needed, timeout_s, _TOO_LONG.format(limit(timeout_s, "s")))
     seen = said(done)
     if seen is None or "error" in seen:
         failure = seen["error"] if seen else failure_of(done)
         return Trial(
-            scaled.config, (), warm_up, None, "it did not finish", failure, done.stderr, None, scaled.changes,
-            f"{_devices(scaled.config)} {platform} devices",
+            config, (), warm_up, None, "it did not finish", failure, done.stderr, None, f"{needed} {platform} devices",
         )  # fmt: skip
     if folder is not None:
         keep_profile(folder, ran)
     return Trial(
-        scaled.config, tuple(seen["step_times_s"]), warm_up, seen["peak_memory_bytes"], seen["peak_memory_source"],
-        None, done.stderr, folder, scaled.changes, f"{seen['devices']} {seen['device_kind']} devices",
+        config, tuple(seen["step_times_s"]), warm_up, seen["peak_memory_bytes"], seen["peak_memory_source"],
+        None, done.stderr, folder, f"{seen['devices']} {seen['device_kind']} devices",
         tuple(seen["notes"]), tuple(seen["profiled_times_s"]), tuple(seen["losses"]),
     )  # fmt: skip
 
@@ -118,28 +101,19 @@ def run(
 def at_hand(platform: str) -> dict[str, Any]:
     """Return the devices of a platform.  Raises RecordError.
 
-    devices: how many; kind: of the first; coords: of each on its torus, where it has one; bytes: of all of them
-    together, None where they do not say.
+    devices: how many; kind: of the first; coords: of each on its torus, where it has one.
     """
     if platform == "cpu":
-        return {"devices": MOST_CPU_DEVICES, "kind": "cpu", "coords": [], "bytes": None}
+        return {"devices": MOST_CPU_DEVICES, "kind": "cpu", "coords": []}
     code = (
         "import jax, json; d = jax.devices(); print(json.dumps({'devices': len(d), 'kind': d[0].device_kind, "
-        "'coords': [list(x.coords) for x in d if hasattr(x, 'coords')], "
-        "'bytes': sum((x.memory_stats() or {}).get('bytes_limit', 0) for x in d)}))"
+        "'coords': [list(x.coords) for x in d if hasattr(x, 'coords')]}))"
     )
     done = python(["-c", code], platform, 0, 300, _TOO_LONG.format("300 s"))
     seen = said(done)
     if seen is None:
         raise RecordError(f"There is no {platform.upper()} that JAX can use here: {failure_of(done)}"[:300])
     return seen
-
-
-def room(platform: str, devices_at_hand: dict[str, Any]) -> Room:
-    if platform == "cpu":
-        return Room(8, CPU_BYTES, CPU_FLOPS)
-    memory = devices_at_hand["bytes"] or 16e9 * devices_at_hand["devices"]
-    return Room(devices_at_hand["devices"], memory * _SHARE, 5e14 * _SECONDS * devices_at_hand["devices"])
 
 
 def _devices(config: ExperimentConfig) -> int:
