@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from accounts.models import Role, Team
@@ -297,24 +297,12 @@ def add_files(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 @require(Role.VIEWER, "POST")
-def exclude_file(request: MemberRequest, pk: int, file_pk: int) -> HttpResponse:
-    """Continue without one host."""
-    page = experiment_page(request, pk, Role.ENGINEER)
-    if page.run is None:
-        return redirect("experiment", pk)
-    file = get_object_or_404(page.run.profile.files, pk=file_pk)
-    with refusals_as_messages(request):
-        uploads.exclude_file(page.run, file, request.user)
-    return redirect("experiment", pk)
-
-
-@require(Role.VIEWER, "POST")
-def exclude_host(request: MemberRequest, pk: int) -> HttpResponse:
-    """Continue without the host that the failed analysis named, be it a file or inside an archive."""
+def exclude(request: MemberRequest, pk: int) -> HttpResponse:
+    """Continue without a host: a file, or the one inside an archive that the failed analysis named."""
     page = experiment_page(request, pk, Role.ENGINEER)
     with refusals_as_messages(request):
         if page.run is not None:
-            uploads.exclude_host(page.run, request.POST.get("host", ""), request.user)
+            uploads.exclude(page.run, request.POST.get("host", ""), request.user)
     return redirect("experiment", pk)
 
 

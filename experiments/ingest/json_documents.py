@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.ingest.errors import IngestError
 from experiments.ingest.json_rows import Piece, is_op, key_of, normalized
-from experiments.ingest.kernel_ops import framework_category, kernel_category
+from experiments.ingest.kernel_ops import framework_category
 from experiments.ingest.values import GIB, gviz_rows, number, text
 
 ACCEPTED = (
@@ -31,7 +31,6 @@ _TOOLS = {
     "memory_viewer": "memory_viewer",
     "framework_op_stats": "framework_op_stats",
     "tensorflow_stats": "framework_op_stats",
-    "kernel_stats": "kernel_stats",
     "pod_viewer": "pod_viewer",
     "input_pipeline_analyzer": "input_pipeline_analyzer",
     "input_pipeline": "input_pipeline_analyzer",
@@ -131,7 +130,7 @@ def _table(table: dict[str, Any], file: str) -> Piece | None:
         return _hlo_stats(table, file)
     if {"host_or_device", "operation"} <= columns:
         return framework_ops(table, file)
-    return kernels(table, file) if "kernel_name" in columns else None
+    return None
 
 
 def _list(value: list[Any], file: str, hint: str, depth: int) -> Iterator[Piece]:
@@ -355,21 +354,6 @@ def framework_ops(table: Mapping[str, Any], file: str) -> Piece:
         renamed["op_name"] = renamed.get("operation")
         ops.append(renamed)
     return Piece("framework_op_stats", file, ops=ops, complete=True, dropped=0, bare_unit="us")
-
-
-def kernels(table: Mapping[str, Any], file: str) -> Piece:
-    """Kernels of GPUs: XProf keeps those that took longest."""
-    ops = [
-        {
-            "name": row.get("kernel_name"),
-            "category": kernel_category(text(row.get("kernel_name"), 2000), text(row.get("op_name"), 500)),
-            "op_name": row.get("op_name"),
-            "occurrences": row.get("occurrences"),
-            "self_time_us": row.get("total_duration_us"),
-        }
-        for row in gviz_rows(table)
-    ]
-    return Piece("kernel_stats", file, ops=ops, complete=None)
 
 
 def is_memory_viewer(value: Mapping[str, Any]) -> bool:

@@ -14,8 +14,8 @@ from experiments.step_profile import Note, Op
 
 #: Tables by how much each says about an op.
 _ORDER = ("hlo_stats", "roofline_model", "ops", "kpis", "op_profile")
-#: Tables of what is no HLO op: the same time under other names, used where there is no table of HLO ops.
-_OTHER_LEVELS = ("framework_op_stats", "kernel_stats")
+#: The same time under other names, used where there is no table of HLO ops.
+_FRAMEWORK = "framework_op_stats"
 #: A share or time that this table does not hold; another table or `_settle` gives it.
 _OPEN = -1.0
 
@@ -28,9 +28,7 @@ def merge_ops(
         (part for part in parts if part.ops),
         key=lambda part: _ORDER.index(part.tool) if part.tool in _ORDER else len(_ORDER),
     )
-    hlo = [part for part in tables if part.tool not in _OTHER_LEVELS]
-    others = sorted((part for part in tables if part not in hlo), key=lambda part: _OTHER_LEVELS.index(part.tool))
-    tables = hlo or others[:1]
+    tables = [part for part in tables if part.tool != _FRAMEWORK] or tables[:1]
     if not tables:
         return [], None, []
     merged: dict[tuple[str, str], Op] = {}

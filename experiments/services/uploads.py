@@ -207,35 +207,22 @@ def add_files(run: Run, user: User | None, files: Sequence[File[bytes]]) -> Run:
         raise
 
 
-def exclude_file(run: Run, file: ProfileFile, user: User | None = None) -> Run:
-    """Continue without one file (a broken host): read the others again in a new run.  Raises UploadError or
-    RunError."""
+def exclude(run: Run, name: str, user: User | None = None) -> Run:
+    """Continue without a broken host, an uploaded file or what `Run.failure` names as `file` inside an archive: read
+    the others again in a new run.  Raises UploadError or RunError."""
     with transaction.atomic():
         _only_when_idle(run)
-        if file.profile_id != run.profile_id:
-            raise UploadError("That file belongs to another profile.")
-        if not run.profile.files.filter(included=True).exclude(pk=file.pk).exists():
-            raise UploadError("This is the only file of the profile; upload another one before excluding it.")
-        run.profile.files.filter(pk=file.pk).update(included=False)
-        events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": file.name})
-        return _restart_analysis(run, user)
-
-
-def exclude_host(run: Run, name: str, user: User | None = None) -> Run:
-    """Continue without the host that `Run.failure` names as `file`: an uploaded file, or a host inside an archive.
-
-    Raises UploadError or RunError.
-    """
-    file = run.profile.files.filter(name=name, included=True).first()
-    if file is not None:
-        return exclude_file(run, file, user)
-    with transaction.atomic():
-        _only_when_idle(run)
-        if not (run.failure.get("excludable") and run.failure.get("file") == name):
-            raise UploadError("Only a host named by the failed analysis can be excluded.")
-        profile = Profile.objects.get(pk=run.profile_id)
-        profile.excluded = [*profile.excluded, name]
-        profile.save(update_fields=["excluded"])
+        files = run.profile.files.filter(included=True)
+        if file := files.filter(name=name).first():
+            if not files.exclude(pk=file.pk).exists():
+                raise UploadError("This is the only file of the profile; upload another one before excluding it.")
+            files.filter(pk=file.pk).update(included=False)
+        elif run.failure.get("excludable") and run.failure.get("file") == name:
+            profile = Profile.objects.get(pk=run.profile_id)
+            profile.excluded = [*profile.excluded, name]
+            profile.save(update_fields=["excluded"])
+        else:
+            raise UploadError("Only a file of the profile, or a host named by the failed analysis, can be excluded.")
         events.append(run.experiment, "upload", "user", run=run, user=user, data={"excluded": name})
         return _restart_analysis(run, user)
 

@@ -171,13 +171,13 @@ def test_a_broken_host_can_be_left_out_but_not_the_last(people):
     experiment = uploads.receive(people.team, people.engineer, [file("a.xplane.pb"), file("b.xplane.pb")])
     run = fail(experiment)
     first, second = run.profile.files.all()
-    again = uploads.exclude_file(run, first, people.engineer)
+    again = uploads.exclude(run, first.name, people.engineer)
     assert again.status == RunStatus.UPLOADED
     assert [f.name for f in again.profile.files.filter(included=True)] == ["b.xplane.pb"]
     fail(experiment)
     again.refresh_from_db()
     with pytest.raises(uploads.UploadError, match="only file"):
-        uploads.exclude_file(again, second, people.engineer)
+        uploads.exclude(again, second.name, people.engineer)
 
 
 def test_added_files_join_the_profile_and_a_repaired_one_takes_the_place_of_the_broken(people):
@@ -198,7 +198,7 @@ def test_files_cannot_change_under_a_worker(people, data_folder):
     with pytest.raises(runs.RunError, match="wait until it is done"):
         uploads.add_files(run, people.engineer, [file("c.xplane.pb")])
     with pytest.raises(runs.RunError, match="wait until it is done"):
-        uploads.exclude_file(run, run.profile.files.first(), people.engineer)
+        uploads.exclude(run, "a.xplane.pb", people.engineer)
     assert stored_files(data_folder) == before
 
 

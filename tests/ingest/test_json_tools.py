@@ -30,11 +30,6 @@ FRAMEWORK = table(
     (3, "Device", "CollectiveReduceV2", "CollectiveReduceV2", 6, 200.0, 33.0, 200.0, 33.0, 0.2, 0, "Unknown"),
     (4, "Host", "Iterator", "IteratorGetNext", 6, 900.0, 150.0, 900.0, 150.0, 0, 0, "Unknown"),
 )  # fmt: skip
-KERNELS = table(
-    ("rank", "kernel_name", "op_name", "occurrences", "total_duration_us"),
-    (1, "sgemm_128x64", "model/dense/MatMul", 6, 600.0),
-    (2, "ncclDevKernel_AllReduce_Sum_f32", "CollectiveReduceV2", 6, 200.0),
-)
 HLO = table(
     ("hlo_op_name", "category", "occurrences", "total_self_time", "total_self_time_percent"),
     ("fusion.1", "loop fusion", 6, 500.0, 50.0),
@@ -78,18 +73,8 @@ def test_framework_ops_alone(tmp_path: Path) -> None:
     assert profile.step_time_s is None
 
 
-def test_kernels_alone(tmp_path: Path) -> None:
-    profile = read(tmp_path, kernel_stats=KERNELS)
-    assert [(op.name, op.category) for op in profile.ops] == [
-        ("sgemm_128x64", "gemm"),
-        ("ncclDevKernel_AllReduce_Sum_f32", "all-reduce"),
-    ]
-    assert profile.ops[0].time_share == pytest.approx(0.75)
-    assert profile.ops_dropped is None
-
-
-def test_hlo_ops_stand_above_framework_ops_and_kernels(tmp_path: Path) -> None:
-    profile = read(tmp_path, framework_op_stats=[FRAMEWORK], kernel_stats=KERNELS, hlo_stats=HLO)
+def test_hlo_ops_stand_above_framework_ops(tmp_path: Path) -> None:
+    profile = read(tmp_path, framework_op_stats=[FRAMEWORK], hlo_stats=HLO)
     assert [op.name for op in profile.ops] == ["fusion.1"]
 
 

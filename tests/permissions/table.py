@@ -158,7 +158,6 @@ EXPERIMENTS = (
     stores(ENGINEER, "/experiments/{undecided}/configuration/", **AS_FILE),
     stores(ENGINEER, "/experiments/{failed}/retry/"),
     stores(ENGINEER, "/experiments/{failed}/files/", files=PROFILE),
-    stores(ENGINEER, "/experiments/{failed}/files/{file}/exclude/"),
     stores(ENGINEER, "/experiments/{failed}/hosts/exclude/", host="host1.xplane.pb"),
     stores(ENGINEER, "/experiments/{undecided}/delete/"),
     stores(ADMINISTRATOR, "/experiments/{experiment}/delete/"),  # a reviewer decided on its proposals
@@ -383,7 +382,6 @@ CROSSED = (
         /api/threads/?experiment={their.experiment} /api/held/?thread={their.thread}
         """,
     ),
-    asks(NOBODY, "/experiments/{failed}/files/{their.file}/exclude/"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{their.plan}"),
     asks(NOBODY, "/experiments/{experiment}/proposals/again/", plan="{plan}", exclude="{their.proposal}"),
     asks(NOBODY, "/experiments/{experiment}/dialogue/ask/", thread="{their.thread}", text="Why?"),
