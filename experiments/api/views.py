@@ -133,30 +133,17 @@ class ExperimentViewSet(
         experiment = self.get_object()
         if request.method == "PUT":
             given = {key: value for key, value in request.data.items() if key != "accept"}
-            accept = accepted(request.data.get("accept"))
-            checked = configuration.save(experiment, request.user, given, accept)
+            checked = configuration.save(experiment, request.user, given, accepted(request.data.get("accept")))
             refuse_errors(checked)
-            return Response(
-                {
-                    "config": checked.data,
-                    "saved": True,
-                    "warnings": list(checked.warnings),
-                    "contradictions": [item.to_json() for item in checked.against],
-                }
-            )
-        if experiment.config is not None:
+        elif experiment.config is not None:
             checked = configuration.against(experiment, configuration.check(experiment.config))
-            return Response(
-                {
-                    "config": experiment.config,
-                    "saved": True,
-                    "warnings": experiment.config_warnings,
-                    "contradictions": [item.to_json() for item in checked.against],
-                }
-            )
-        profile = experiment.profiles.last()
-        prefilled = experiment.config_draft or (configuration.prefill(profile).data if profile else {})
-        return Response({"config": prefilled, "saved": False, "warnings": [], "contradictions": []})
+        else:
+            profile = experiment.profiles.last()
+            data = experiment.config_draft or (configuration.prefill(profile).data if profile else {})
+            return Response({"config": data, "saved": False, "warnings": [], "contradictions": []})
+        against = [item.to_json() for item in checked.against]
+        warnings = list(checked.warnings)
+        return Response({"config": checked.data, "saved": True, "warnings": warnings, "contradictions": against})
 
     @extend_schema(
         parameters=[
