@@ -73,9 +73,7 @@ def run(
     here, needed = at_hand(platform)["devices"], _devices(config)
     if needed > here:
         kind = "forced CPU devices at most" if platform == "cpu" else f"{platform.upper()} devices here"
-        raise RecordError(
-            f"The mesh needs {needed} devices and there are {here} {kind}; choose a smaller mesh."
-        )
+        raise RecordError(f"The mesh needs {needed} devices and there are {here} {kind}; choose a smaller mesh.")
     if folder is not None:
         empty_folder(folder)
     ran = config_to_json(config)
