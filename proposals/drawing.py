@@ -43,7 +43,7 @@ def memory_bar(held: Memory, measured: bool = False) -> SafeString:
 
 #: Pixels of the column that shows a step: its height, where the names of its terms begin, and where their
 #: times and changes end.
-_HEIGHT, _NAMES, _TIMES, _CHANGES = 118, 50, 160, 214
+_HEIGHT, _NAMES, _TIMES, _CHANGES = 102, 50, 160, 214
 #: Least distance of two lines of text.
 _LINE = 13
 

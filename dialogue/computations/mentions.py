@@ -38,7 +38,7 @@ _FINDING = re.compile(rf"\bfindings?,?\s*(?:#|nr\.?|number)?\s*[1-9]\d?{_AND}\b"
 _CHIPS = rf"(?:chips|[gt]pus|{'|'.join(load_chips())})"
 #: A number of chips, or of hosts.
 _COUNT = re.compile(
-    rf"\b(\d{{1,5}})\s*(?:x\s*)?(?:(?:more|idle|free|spare|such|other) )?"
+    rf"\b(\d{{1,5}})\s*(?:x\s*)?(?:(?:more|idle|free|spare|such|other|of (?:those|these|them)) )?"
     rf"(?:{_CHIPS}s?|(?P<host>hosts?|nodes?|box(?:es)?|dgx\w*))\b",
     re.IGNORECASE,
 )

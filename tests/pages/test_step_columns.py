@@ -13,7 +13,7 @@ from experiments.bars import Term
 from proposals.drawing import step_column
 from proposals.presentation import Setting, Side, _beside, _settings
 
-HEIGHT = 118.0
+HEIGHT = 102.0
 
 
 def side(*values: float, low: float | None = None, high: float | None = None, origin: str = "measured") -> Side:

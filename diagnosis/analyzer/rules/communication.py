@@ -126,10 +126,11 @@ def fsdp_gathers(facts: Facts) -> Iterator[Claim]:
                 need,
             )
             action = "Prefetch the next layer's weights during the current layer."
+    gathers, scatters = "all-gathers of weights", "reduce-scatters of gradients"
+    named = f"{gathers} and {scatters}" if any(_moves(op, "gradients") for op in ops) else gathers
     yield from exposed(
-        facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", ops,
-        "FSDP all-gathers of weights and reduce-scatters of gradients", action,
-        label="exposed weight all-gathers and gradient reduce-scatters", more=more,
+        facts, "fsdp_gathers_exposed", "Exposed FSDP all-gathers", ops, f"FSDP {named}", action,
+        label=f"exposed {named}", more=more,
     )  # fmt: skip
 
 
