@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -31,65 +32,37 @@ class Importance:
     values: int
 
 
-@dataclass(frozen=True)
-class Overview:
-    """Numbers of the head.  speedup: of the best over the current configuration; cost: dollars, None without a
-    price."""
-
-    total: int
-    ran: int
-    failed: int
-    waiting: int
-    running: int
-    best: Trial | None
-    baseline: Trial | None
-    speedup: float | None
-    busy_s: float
-    cost: float | None
-
-
-def overview(campaign: Campaign, trials: Sequence[Trial]) -> Overview:
+def overview(campaign: Campaign, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return the numbers of the head.  speedup: of the best over the current configuration; cost: dollars, None without
+    a price."""
     ran = [trial for trial in trials if trial.status == TrialStatus.DONE]
     best = min(ran, key=lambda trial: trial.step_time_s or 0.0, default=None)
-    baseline = next((trial for trial in trials if trial.number == 0), None)
-    speedup = None
-    if best and best.step_time_s and baseline and baseline.step_time_s:
-        speedup = baseline.step_time_s / best.step_time_s
+    first_s = next((trial.step_time_s for trial in trials if trial.number == 0), None)
     now = timezone.now()
     busy = sum(trial.ran_s + trial.running_s(now) for trial in trials)
-
-    def count(*statuses: str) -> int:
-        return sum(trial.status in statuses for trial in trials)
-
-    return Overview(
-        total=sum(trial.number > 0 for trial in trials),
-        ran=len(ran),
-        failed=count(TrialStatus.FAILED),
-        waiting=count(TrialStatus.WAITING, TrialStatus.PAUSED),
-        running=count(TrialStatus.RUNNING, TrialStatus.LAUNCHED),
-        best=best,
-        baseline=baseline,
-        speedup=speedup,
-        busy_s=busy,
-        cost=None if campaign.dollars_per_chip_hour is None else cost_of(campaign, busy),
-    )
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Of a number: `measured`, `computed` or `predicted`, and by what."""
-
-    origin: str
-    how: str = ""
-
-
-def memory_of(campaign: Campaign) -> Origin:
-    """Where the peak memory of its trials comes from."""
-    origins = {
-        Campaign.Backend.MODELLED: Origin("predicted", "by the memory model"),
-        Campaign.Backend.COMPILED: Origin("computed", "by the compiler"),
+    count = Counter(trial.status for trial in trials)
+    return {
+        "total": sum(trial.number > 0 for trial in trials),
+        "failed": count[TrialStatus.FAILED],
+        "waiting": count[TrialStatus.WAITING] + count[TrialStatus.PAUSED],
+        "running": count[TrialStatus.RUNNING] + count[TrialStatus.LAUNCHED],
+        "best": best,
+        "speedup": first_s / best.step_time_s if first_s and best and best.step_time_s else None,
+        "busy_s": busy,
+        "cost": None if campaign.dollars_per_chip_hour is None else cost_of(campaign, busy),
     }
-    return origins.get(Campaign.Backend(campaign.backend), Origin("measured"))
+
+
+#: Where the peak memory of trials comes from, and by what.
+_MEMORY = {
+    Campaign.Backend.MODELLED: ("predicted", "by the memory model"),
+    Campaign.Backend.COMPILED: ("computed", "by the compiler"),
+}
+
+
+def memory_of(campaign: Campaign) -> dict[str, str]:
+    origin, how = _MEMORY.get(Campaign.Backend(campaign.backend), ("measured", ""))
+    return {"origin": origin, "how": how}
 
 
 def row(trial: Trial, names: Sequence[str]) -> tuple[Trial, str, str, list[str]]:

@@ -123,7 +123,7 @@ def difference(request: MemberRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, row.experiment_id)
     trials = list(row.trials.all())
     by_number = {trial.number: trial for trial in trials}
-    best = presentation.overview(row, trials).best
+    best = presentation.overview(row, trials)["best"]
     one = by_number.get(_number(request, "a", 0)) or (trials[0] if trials else None)
     other = by_number.get(_number(request, "b", best.number if best else 0)) or best or one
     context = page.context("campaigns", campaign=row, one=one, other=other, rows=[])

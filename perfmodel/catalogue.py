@@ -193,30 +193,8 @@ REQUIRED = ("layers", "d_model", "d_ff", "heads", "vocab")
 _MLP = {"gated": "gated", "swiglu": "gated", "geglu": "gated", "plain": "plain", "gelu": "plain", "relu": "plain"}
 _ATTENTION = {"gqa": "gqa", "mha": "gqa", "mqa": "gqa", "mla": "mla"}
 
-#: Names of Hugging Face configurations, in the order in which they are preferred.
-_HF_NAMES: Mapping[str, tuple[str, ...]] = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "d_model": ("hidden_size", "n_embd", "d_model"),
-    "d_ff": ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim"),
-    "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim",),
-    "vocab": ("vocab_size",),
-    "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk"),
-    "d_ff_expert": ("moe_intermediate_size",),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
-    "first_dense_layers": ("first_k_dense_replace",),
-    "moe_layer_step": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
-    "q_lora_rank": ("q_lora_rank",),
-    "kv_lora_rank": ("kv_lora_rank",),
-    "qk_nope_head_dim": ("qk_nope_head_dim",),
-    "qk_rope_head_dim": ("qk_rope_head_dim",),
-    "v_head_dim": ("v_head_dim",),
-}
-_HF_SIGNS = ("hidden_size", "num_hidden_layers", "n_embd", "n_layer", "model_type", "architectures", "text_config")
-_PLAIN_TYPES = ("gpt2", "gpt_neox", "gptj", "opt", "bloom", "falcon", "nemotron", "phi", "starcoder2", "gpt_bigcode")
-_TIED_BY_DEFAULT = ("gpt2", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "opt", "bloom")
+#: Names of Hugging Face configurations.
+_HF: Mapping[str, Any] = shipped("hugging_face.toml")
 
 
 class ShapeFile(FilePart):
@@ -276,7 +254,7 @@ def read_model(value: Any, warnings: list[str] | None = None) -> ModelShape | No
 
 
 def _read(data: Mapping[str, Any], warnings: list[str] | None) -> ModelShape | None:
-    if any(key in data for key in _HF_SIGNS):
+    if any(key in data for key in _HF["signs"]):
         return _hugging_face(data)
     data = {key: value for key, value in data.items() if value is not None}
     if not isinstance(name := data.get("name", ""), str | int | float):
@@ -344,7 +322,7 @@ def _hugging_face(data: Mapping[str, Any]) -> ModelShape | None:
         if not data:
             return None
     values: dict[str, Any] = {}
-    for key, names in _HF_NAMES.items():
+    for key, names in _HF["names"].items():
         value = next((data[name] for name in names if data.get(name) is not None), None)
         if isinstance(value, list):
             value = value[0] if value else None
@@ -365,9 +343,9 @@ def _hugging_face(data: Mapping[str, Any]) -> ModelShape | None:
     if whole.get("kv_lora_rank"):
         values["attention"] = "mla"
         values.pop("head_dim", None)
-    values["mlp"] = "plain" if kind in _PLAIN_TYPES else "gated"
+    values["mlp"] = "plain" if kind in _HF["plain"] else "gated"
     tied = data.get("tie_word_embeddings", outer.get("tie_word_embeddings"))
-    values["tied_embeddings"] = kind in _TIED_BY_DEFAULT if tied is None else tied
+    values["tied_embeddings"] = kind in _HF["tied"] if tied is None else tied
     window = data.get("sliding_window")
     if window and data.get("use_sliding_window", True):
         values["sliding_window"] = window

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from asapweb.explore.answer import flat
 from asapweb.explore.spaces import MEMORY_RULE, Meshes
 from asapweb.explore.state import State
 from experiments import bars
-from experiments.bars import Term
 from perfmodel import legality
 from perfmodel.price import predict_all
 from perfmodel.workload import chip_numbers
@@ -23,74 +21,44 @@ ROWS = 15
 DOTS = 1500
 
 
-@dataclass(frozen=True)
-class Row:
-    """A mesh of the table.  Seconds, bytes; slower: times the fastest legal mesh; rule: why rejected."""
+def table(state: State, meshes: Meshes) -> dict[str, Any]:
+    """Return a page of meshes and what to say about all of them; `rank` of the state's own, None where it is none.
 
-    sizes: Mapping[str, int]
-    time: Mapping[str, float]
-    slower: float | None
-    memory_bytes: float
-    terms: list[Term]
-    rule: str
-    why: str
-    front: bool
-    yours: bool
-    measured: bool
-    query: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """A page of meshes and what to say about all of them."""
-
-    rows: list[Row]
-    page: Any
-    scale_s: float
-    rank: int | None
-    rejected: int
-    by_rule: list[tuple[str, str, int]]
-
-
-def table(state: State, meshes: Meshes) -> Table:
+    A row has seconds and bytes; `slower`: times the fastest legal mesh; `rule`, `why`: it was rejected.
+    """
     yours = meshes.space.row_of(state.config.mesh) if state.config is not None else None
     page = Paginator(meshes.order(state.show, state.sort), ROWS).get_page(state.page)
-    rows = _rows(state, meshes, [int(index) for index in page.object_list], yours)
+    rows = list(_rows(state, meshes, [int(index) for index in page.object_list], yours))
     ranks = np.flatnonzero(meshes.ranked == (-1 if yours is None else yours))
-    return Table(
-        rows=rows,
-        page=page,
-        scale_s=max((row.time["estimate"] for row in rows), default=0.0),
-        rank=int(ranks[0]) + 1 if len(ranks) else None,
-        rejected=meshes.considered - len(meshes.ranked),
-        by_rule=[(rule, legality.IN_A_FEW_WORDS[rule], n) for rule, n in meshes.rejected_by_rule.items()],
-    )
+    return {
+        "rows": rows,
+        "page": page,
+        "scale_s": max((row["time"]["estimate"] for row in rows), default=0.0),
+        "rank": int(ranks[0]) + 1 if len(ranks) else None,
+        "rejected": meshes.considered - len(meshes.ranked),
+        "by_rule": [(rule, legality.IN_A_FEW_WORDS[rule], n) for rule, n in meshes.rejected_by_rule.items()],
+    }
 
 
-def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -> list[Row]:
-    result = []
+def _rows(state: State, meshes: Meshes, indices: list[int], yours: int | None) -> Iterator[dict[str, Any]]:
     configs = [meshes.config(index) for index in indices]
     fastest_s = float(meshes.estimate_s[meshes.ranked[0]]) if len(meshes.ranked) else None
     for index, config, made in zip(indices, configs, predict_all(configs, meshes.evidence), strict=True):
         assert made.step_time_s is not None and made.parts_s is not None  # a space has model and batch
-        broken = int(meshes.broken[index])
-        sizes = meshes.sizes(index)
-        result.append(
-            Row(
-                sizes=sizes,
-                time=made.step_time_s,
-                slower=made.step_time_s["estimate"] / fastest_s if fastest_s else None,
-                memory_bytes=float(meshes.memory_bytes[index]),
-                terms=bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
-                rule=legality.IN_A_FEW_WORDS[legality.RULES[broken]] if broken >= 0 else "",
-                why=" ".join(violation.message for violation in made.violations) if broken >= 0 else "",
-                front=bool(meshes.front[index]),
-                yours=index == yours,
-                measured=meshes.evidence.has_step_of(config),
-                query=state.on(sizes).query(),
-            )
-        )
-    return result
+        broken, sizes = int(meshes.broken[index]), meshes.sizes(index)
+        yield {
+            "sizes": sizes,
+            "time": made.step_time_s,
+            "slower": made.step_time_s["estimate"] / fastest_s if fastest_s else None,
+            "memory_bytes": float(meshes.memory_bytes[index]),
+            "terms": bars.step_terms(flat(made.parts_s), config.mesh.axis_roles),
+            "rule": legality.IN_A_FEW_WORDS[legality.RULES[broken]] if broken >= 0 else "",
+            "why": " ".join(violation.message for violation in made.violations) if broken >= 0 else "",
+            "front": bool(meshes.front[index]),
+            "yours": index == yours,
+            "measured": meshes.evidence.has_step_of(config),
+            "query": state.on(sizes).query(),
+        }
 
 
 def plot(state: State, meshes: Meshes) -> dict[str, Any]:
