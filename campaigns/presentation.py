@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from typing import Any
@@ -20,16 +19,6 @@ from proposals.failures.stored import FAILURE
 PAGE, MOST_POINTS = 100, 400
 #: Trials that ran from which parameters are compared.
 LEAST_RAN = 5
-
-
-@dataclass(frozen=True)
-class Importance:
-    """share: of the variance of log step time that lies between a parameter's values; best: that of the fastest."""
-
-    name: str
-    share: float
-    best: str
-    values: int
 
 
 def overview(campaign: Campaign, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -144,14 +133,15 @@ def shown(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
-    """The parameters, those that matter most first; empty where too few trials ran.
+def importance(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Return the parameters, those that matter most first; empty where too few trials ran.
 
-    Others vary at the same time, so that shares overlap and do not add up.
+    share: of the variance of log step time that lies between a parameter's values, of which there are `values`; best:
+    that of the fastest.  Others vary at the same time, so that shares overlap and do not add up.
     """
     ran = [trial for trial in trials if trial.step_time_s]
     if len(ran) < LEAST_RAN:
-        return ()
+        return []
     times = np.log([trial.step_time_s or 1.0 for trial in ran])
     whole = float(((times - times.mean()) ** 2).sum())
     best = ran[int(np.argmin(times))]
@@ -161,8 +151,8 @@ def importance(trials: Sequence[Trial]) -> Sequence[Importance]:
         groups = [times[[value == each for each in own]] for value in values]
         between = sum(len(group) * float(group.mean() - times.mean()) ** 2 for group in groups)
         share = between / whole if whole > 0 else 0.0
-        rows.append(Importance(name, share, shown(best.parameter(name)), len(values)))
-    return sorted(rows, key=lambda item: -item.share)
+        rows.append({"name": name, "share": share, "best": shown(best.parameter(name)), "values": len(values)})
+    return sorted(rows, key=lambda row: -row["share"])
 
 
 def differences(one: Trial, other: Trial) -> list[tuple[str, str, str]]:

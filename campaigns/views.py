@@ -23,7 +23,7 @@ from perfmodel.config import missing_facts
 from proposals import facts
 
 #: What the table can be ordered by.
-ORDERS = {"number": "number", "-number": "-number", "time": "step_time_s", "-time": "-step_time_s"}
+ORDERS = ("number", "-number", "time", "-time")
 
 
 @require(Role.VIEWER, "GET", "HEAD", "POST")
@@ -91,11 +91,10 @@ MOST_COLUMNS = 8
 
 
 def _ordered(rows: list[Trial], order: str) -> list[Trial]:
-    if order.endswith("time"):
-        ran = [row for row in rows if row.step_time_s]
-        ran.sort(key=lambda row: row.step_time_s or 0.0, reverse=order.startswith("-"))
-        return [*ran, *(row for row in rows if not row.step_time_s)]
-    return rows[::-1] if order.startswith("-") else rows
+    sign = -1 if order.startswith("-") else 1
+    if order.endswith("number"):
+        return rows[::sign]
+    return sorted(rows, key=lambda row: (not row.step_time_s, sign * (row.step_time_s or 0.0)))
 
 
 @require(Role.VIEWER, "POST")

@@ -78,6 +78,11 @@ class Prices:
         """Bound above: as far beyond the interval as its upper end is from the estimate."""
         return np.asarray(self.high80_s**2 / self.step_time_s)
 
+    def range_at(self, index: int) -> dict[str, float]:
+        """Return the step time of one candidate with its bounds and interval."""
+        ends = {name: getattr(self, f"{name}_s") for name in ("lower", "upper", "low80", "high80")}
+        return {name: float(values[index]) for name, values in {"estimate": self.step_time_s, **ends}.items()}
+
 
 #: Standard deviation of log(time) that the model's form adds per unit of a part's change on the log scale (up to the
 #: most), of what is unexplained when the mesh changes, and per doubling of axes for what no term sees (layouts,

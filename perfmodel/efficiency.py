@@ -191,38 +191,24 @@ def class_of(config: ExperimentConfig) -> str:
 
 
 def parse_efficiencies(data: Mapping[str, Any]) -> EfficiencyTable:
-    """Table of a parsed efficiencies.toml.
-
-    Raises DataError for an unknown name or a table without a source.
-    """
+    """Table of a parsed efficiencies.toml.  Raises DataError for an unknown name, KeyError for a row without source."""
+    parts: dict[str, dict[str, dict[str, float]]] = {"kind": {}, "shift": {}, "stall": {}}
     sources: dict[str, str] = {}
-
-    def numbers(part: str) -> dict[str, dict[str, float]]:
-        tables = {}
+    for part, tables in parts.items():
         for key, row in data.get(part, {}).items():
-            if not row.get("source"):
-                raise DataError(f"{part} {key!r} has no source")
-            unknown = sorted(row.keys() - NUMBERS.keys() - {"source"})
-            if unknown:
-                raise DataError(f"{part} {key!r}: unknown efficiency {unknown[0]!r}")
             tables[key] = {name: float(value) for name, value in row.items() if name != "source"}
             sources[f"{part}.{key}"] = row["source"]
-        return tables
-
-    ranges: dict[str, dict[str, dict[str, ErrorRange]]] = {}
-    for profile, classes in data.get("range", {}).items():
-        ranges[profile] = {
+            if unknown := tables[key].keys() - NUMBERS.keys():
+                raise DataError(f"{part} {key!r}: unknown efficiencies {sorted(unknown)}")
+    ranges = {
+        profile: {
             name: {distance: ErrorRange(distance=distance, **row) for distance, row in rows.items()}
             for name, rows in classes.items()
         }
-    return EfficiencyTable(
-        kinds=numbers("kind"),
-        shifts=numbers("shift"),
-        stalls=numbers("stall"),
-        ranges=ranges,
-        sources=sources,
-        provenance=dict(data.get("provenance", {})),
-    )
+        for profile, classes in data.get("range", {}).items()
+    }
+    numbers = parts["kind"], parts["shift"], parts["stall"]
+    return EfficiencyTable(*numbers, ranges, sources, dict(data.get("provenance", {})))
 
 
 @cache

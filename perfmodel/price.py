@@ -273,20 +273,14 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
     own = predict_alone(config)
     assert own.step_time_s is not None and own.breakdown_s is not None
 
-    def number(values: Floats) -> float:
-        return float(np.broadcast_to(values, prices.step_time_s.shape)[at])
-
-    time, spread = number(prices.step_time_s), number(prices.spread)
-    ratio = time / own.step_time_s["estimate"]
-    step = {name: number(getattr(prices, f"{name}_s")) for name in ("lower", "low80", "high80", "upper")} | {
-        "estimate": time
-    }
+    step = prices.range_at(at)
+    ratio = step["estimate"] / own.step_time_s["estimate"]
     assert evidence.calibration is not None
     per_chip = evidence.calibration.baseline.hardware.chips / config.hardware.chips
     speedup = {"estimate": prices.speedup, "low80": prices.speedup_low80, "high80": prices.speedup_high80}
     prediction = replace(
         own,
-        step_time_s={name: step[name] for name in ("lower", "estimate", "upper", "low80", "high80")},
+        step_time_s=step,
         breakdown_s=_scaled(own.breakdown_s, ratio),
         parts_s=by_axis(config.mesh, _parts(prices, at, config.mesh)),
         mfu=own.mfu / ratio if own.mfu else None,
@@ -295,9 +289,9 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         warnings=(*own.warnings, *evidence.doubts, *_assumptions(config, given, evidence)),
         # What held-out runs were off by says nothing of a calibrated prediction.
         error=None,
-        stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and spread else None,
+        stall=own.stall and {**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if prices.spread[at] else None,
         calibrated_from={
-            **evidence.facts, "speedup": {name: number(values) * per_chip for name, values in speedup.items()},
+            **evidence.facts, "speedup": {name: float(values[at]) * per_chip for name, values in speedup.items()},
         },
     )  # fmt: skip
     return _with_memory(prediction, config, evidence)
@@ -410,8 +404,7 @@ def _parts(prices: Prices, at: int, mesh: Mesh) -> dict[str, Any]:
     terms: dict[str, Any] = {}
     for name, values in prices.parts_s.items():
         part = "hbm" if name.startswith("hbm") else names.get(name, name)
-        value = np.asarray(np.broadcast_to(values, prices.step_time_s.shape)[at], dtype=np.float64)
-        terms[part] = terms.get(part, 0.0) + value
+        terms[part] = terms.get(part, 0.0) + values[at]
     return terms
 
 

@@ -15,8 +15,6 @@ from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.posteriors import VarianceComponents, shipped
 from experiments.sentences import Sentence, Value, say
 
-__all__ = ["LEAST_GAIN", "PATIENCE", "Iteration", "ScoredCandidate", "iterate"]
-
 #: A campaign has converged where no candidate is expected to improve on the best by so much, and so many trials
 #: in a row have not.
 LEAST_GAIN, PATIENCE = 0.005, 3

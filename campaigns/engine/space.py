@@ -14,11 +14,12 @@ from campaigns.engine.candidates import TrialCandidates, price
 from perfmodel import legality
 from perfmodel.config import ConfigError, ExperimentConfig, Mesh, missing_facts, placement, shown_sizes, training_key
 from perfmodel.config_file import read_mesh
-from perfmodel.price import NOTHING, Evidence, step_times_s
+from perfmodel.price import NOTHING, Evidence
 from proposals.candidate import Candidate, MeshAndChanges, candidate
 from proposals.constraints import Constraints
 from proposals.proposer.changes import Change, further_changes, given_changes, products, split_once
 from proposals.proposer.limits import broken_by, rules_of
+from proposals.proposer.prices import fastest
 from proposals.proposer.space import all_with, enumerate_meshes, side_by_side
 
 #: Candidates that a campaign looks at: the fastest by the model.  The slowest of so many is far behind.
@@ -99,8 +100,6 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
         if len(changes) * len(meshes.sizes) <= MOST_PRICED:
             break
     candidates = all_with(meshes, config, changes, evidence.memory)
-    far = candidates.spread(candidates.mesh_doublings)
-    per_step = candidates.flat(step_times_s(config, candidates.work, far, evidence))
     # Of memory the campaign learns more than the model knows.
     full = candidates.posterior.probability_fits(candidates.used) < LEAST_FIT
     told = rules_of(candidates, rules)
@@ -108,20 +107,20 @@ def searched(config: ExperimentConfig, constraints: Constraints | None = None, e
     counts = np.bincount(first + 1, minlength=1 + len(told))[1:]
     held_back = {rule.name: int(count) for rule, count in zip(told, counts, strict=True) if count}
     first[candidates.baseline] = -1
-    rows = np.flatnonzero(first < 0)
-    rows = np.union1d(rows[np.argsort(per_step[rows], kind="stable")][:MOST_CANDIDATES], [candidates.baseline])
+    considered = len(candidates)
+    candidates = fastest(candidates.take(np.flatnonzero(first < 0)), evidence, MOST_CANDIDATES)
     # Of those that are the same run the current configuration stays, else the one that changes least.
     moved = np.abs(candidates.changed).sum(axis=1) + candidates.doublings()
     moved[candidates.baseline] = -1.0
     by_key: dict[str, tuple[int, ExperimentConfig]] = {}
-    for row in rows[np.argsort(moved[rows], kind="stable")].tolist():
+    for row in np.argsort(moved, kind="stable").tolist():
         one = replace(candidates.configured(row), measured=None)
         by_key.setdefault(key_of(one), (row, one))
     listed = sorted(by_key.values(), key=lambda item: item[0])
     kept, configs = np.array([row for row, _ in listed]), tuple(one for _, one in listed)
     priced = price(configs, candidates.work_of(kept), evidence, candidates.doublings()[kept])
     baseline = int(np.searchsorted(kept, candidates.baseline))
-    return Space(config, priced, baseline, len(candidates), held_back, rules)
+    return Space(config, priced, baseline, considered, held_back, rules)
 
 
 def key_of(config: ExperimentConfig) -> str:

@@ -205,11 +205,7 @@ class PricedCandidates:
         """Return the contract's numbers of one candidate, the same as `price.predict` gives.  What precedents say of it
         only ranks it and moves its confidence."""
         c, prices = self.candidates, self.prices
-        names = ("lower", "low80", "high80", "upper")
-        step = Range(
-            estimate=float(prices.step_time_s[index]),
-            **{name: float(getattr(prices, f"{name}_s")[index]) for name in names},
-        )
+        step = Range(**prices.range_at(index))
         if not self.evidence.is_measured:  # without evidence the interval is that of the model alone
             alone = predict_alone(c.configured(index)).step_time_s
             effect = self.effects[int(c.change_of[index])]

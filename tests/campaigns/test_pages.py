@@ -168,8 +168,8 @@ def test_a_trial_that_has_not_ended_is_drawn_where_it_is_expected(people, ready)
 def test_shares_of_variance_are_shares(ended):
     rows = presentation.importance(list(ended.trials.all()))
     assert rows
-    assert all(-1e-9 <= row.share <= 1.0 + 1e-9 for row in rows)
-    assert [row.share for row in rows] == sorted((row.share for row in rows), reverse=True)
+    assert all(-1e-9 <= row["share"] <= 1.0 + 1e-9 for row in rows)
+    assert [row["share"] for row in rows] == sorted((row["share"] for row in rows), reverse=True)
 
 
 def test_the_export_has_a_row_per_trial(people, ended):
