@@ -115,11 +115,12 @@ def attention_parameters(shape: ModelShape) -> float:
     return 2.0 * shape.d_model * shape.head_dim * (shape.heads + shape.kv_heads)
 
 
-def score_width(shape: ModelShape) -> float:
-    """Width per head of the two score products: keys plus values."""
+def attention_widths(shape: ModelShape) -> tuple[int, int, int]:
+    """Return the width of a head's query and key, of its value, and of all keys and values of a layer together."""
     if shape.attention == "mla":
-        return float(shape.qk_nope_head_dim + shape.qk_rope_head_dim + shape.v_head_dim)
-    return 2.0 * shape.head_dim
+        qk, v = shape.qk_nope_head_dim + shape.qk_rope_head_dim, shape.v_head_dim
+        return qk, v, shape.heads * (qk + v)
+    return shape.head_dim, shape.head_dim, 2 * shape.kv_heads * shape.head_dim
 
 
 def parameters(shape: ModelShape) -> Parameters:
@@ -180,13 +181,14 @@ def forward_flops(shape: ModelShape, seq_len: float) -> ForwardFlops:
     """Forward FLOPs per token (book 4.3: a training step is three times that in products with weights)."""
     count = parameters(shape)
     matrices = mlp_matrices(shape)
+    qk, v, _ = attention_widths(shape)
     expert = matrices * shape.d_model * expert_width(shape)
     dense_mlp = 2.0 * (count.dense_layers * count.layer_dense_mlp + count.moe_layers * count.layer_shared_experts)
     dense_mlp += 2.0 * count.moe_layers * count.layer_router
     experts = 2.0 * count.moe_layers * shape.experts_per_token * expert
     return ForwardFlops(
         attention_projections=2.0 * shape.layers * count.layer_attention,
-        attention_scores=2.0 * shape.heads * score_width(shape) * layer_contexts(shape, seq_len),
+        attention_scores=2.0 * shape.heads * (qk + v) * layer_contexts(shape, seq_len),
         dense_mlp=dense_mlp,
         experts=experts,
         head=2.0 * shape.vocab * shape.d_model,
@@ -212,13 +214,10 @@ def activation_widths(shape: ModelShape) -> dict[str, float]:
     moe_share = count.moe_layers / shape.layers
     active_width = (1.0 - moe_share) * shape.d_ff
     active_width += moe_share * (shape.experts_per_token + shape.shared_experts) * expert_width(shape)
-    if shape.attention == "mla":
-        qk = shape.qk_nope_head_dim + shape.qk_rope_head_dim
-        heads_wide = float(shape.heads * (2 * qk + 2 * shape.v_head_dim))
-        latent = float(shape.q_lora_rank + shape.kv_lora_rank + shape.qk_rope_head_dim)
-    else:
-        heads_wide = float(shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads))
-        latent = 0.0
+    qk, v, kv = attention_widths(shape)
+    heads_wide = float(shape.heads * (qk + v) + kv)
+    is_latent = shape.attention == "mla"
+    latent = float(shape.q_lora_rank + shape.kv_lora_rank + shape.qk_rope_head_dim) if is_latent else 0.0
     branches = mlp_matrices(shape) - 1
     routed = moe_share * shape.experts_per_token * shape.d_model
     traffic_model = FORWARD_MODEL_WIDE_PASSES * shape.d_model + 3.0 * latent + FORWARD_PERMUTE_PASSES * routed
@@ -246,13 +245,8 @@ class ModelNumbers(SimpleNamespace):
 def model_numbers(shape: ModelShape, seq_len: float) -> ModelNumbers:
     count = parameters(shape)
     flops = forward_flops(shape, seq_len)
-    if shape.attention == "mla":
-        qk, v = shape.qk_nope_head_dim + shape.qk_rope_head_dim, shape.v_head_dim
-        kv = float(shape.heads * (qk + v))
-    else:
-        qk = v = shape.head_dim
-        kv = 2.0 * shape.kv_heads * v
-    per_key = 2.0 * shape.heads * score_width(shape)
+    qk, v, kv = attention_widths(shape)
+    per_key = 2.0 * shape.heads * (qk + v)
     local = local_layers(shape, seq_len)
     dense_mlp = count.layer_dense_mlp if count.dense_layers else 0.0
     experts = count.layer_experts + count.layer_shared_experts if count.moe_layers else 0.0

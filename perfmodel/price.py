@@ -274,7 +274,7 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
     assert own.step_time_s is not None and own.breakdown_s is not None
 
     step = prices.range_at(at)
-    ratio = step["estimate"] / own.step_time_s["estimate"]
+    ratio, ran = step["estimate"] / own.step_time_s["estimate"], prices.spread[at] == 0.0
     assert evidence.calibration is not None
     per_chip = evidence.calibration.baseline.hardware.chips / config.hardware.chips
     speedup = {"estimate": prices.speedup, "low80": prices.speedup_low80, "high80": prices.speedup_high80}
@@ -289,7 +289,7 @@ def _one(given: ExperimentConfig, evidence: Evidence, prices: Prices, at: int) -
         warnings=(*own.warnings, *evidence.doubts, *_assumptions(config, given, evidence)),
         # What held-out runs were off by says nothing of a calibrated prediction.
         error=None,
-        stall=own.stall and {**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if prices.spread[at] else None,
+        stall={**own.stall, "step_time_s": own.stall["step_time_s"] * ratio} if own.stall and not ran else None,
         calibrated_from={
             **evidence.facts, "speedup": {name: float(values[at]) * per_chip for name, values in speedup.items()},
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments import bars
 from experiments.bars import Term
@@ -34,20 +34,6 @@ class Bar:
     time: Mapping[str, float] | None = None
 
 
-class TermRow(NamedTuple):
-    """A term in the estimate (what shows of it) and in the bounds (`Prediction.breakdown_s`)."""
-
-    term: Term
-    bound_s: float | None
-
-
-class Part(NamedTuple):
-    """A part of the memory.  share: of the capacity."""
-
-    term: Term
-    share: float
-
-
 @dataclass(frozen=True)
 class Answer:
     """Everything the page says beside the list of all meshes.  bounded: whether the roofline's bounds are shown, which
@@ -67,24 +53,25 @@ class Answer:
         return [MISSING.get(name, f"{name} is missing.") for name in self.prediction.missing]
 
     @cached_property
-    def terms(self) -> list[TermRow]:
-        """The terms that are not zero, in the order of the bars."""
+    def terms(self) -> list[tuple[Term, float | None]]:
+        """The terms that are not zero, in the order of the bars, each in the estimate (what shows of it) and in the
+        bounds (`Prediction.breakdown_s`)."""
         if self.prediction.parts_s is None or self.prediction.breakdown_s is None:
             return []
         shown, bounds = flat(self.prediction.parts_s), flat(self.prediction.breakdown_s)
         rows = [
-            TermRow(bars.term(key, shown.get(key, 0.0), self.config.mesh.axis_roles), bounds.get(key))
+            (bars.term(key, shown.get(key, 0.0), self.config.mesh.axis_roles), bounds.get(key))
             for key in {**shown, **bounds}
             if shown.get(key) or bounds.get(key)
         ]
-        return sorted(rows, key=lambda row: (row.term.order, row.term.key))
+        return sorted(rows, key=lambda row: (row[0].order, row[0].key))
 
     @property
     def communication(self) -> float | None:
         """Exposed share of the estimate, of the terms as they are shown."""
         if not self.terms or self.prediction.step_time_s is None:
             return None
-        talking = sum(row.term.value for row in self.terms if row.term.key.startswith(("ici", "dcn")))
+        talking = sum(term.value for term, _ in self.terms if term.key.startswith(("ici", "dcn")))
         return talking / self.prediction.step_time_s["estimate"]
 
     @property
@@ -111,10 +98,10 @@ class Answer:
         return Memory(**{key: value or 0.0 for key, value in used.items()}) if used is not None else None
 
     @property
-    def parts(self) -> list[Part]:
-        """The parts of the memory that are known."""
+    def parts(self) -> list[tuple[Term, float]]:
+        """The parts of the memory that are known, each with its share of the capacity."""
         held = self.memory
-        return [Part(term, term.value / held.capacity) for term in bars.memory_terms(vars(held))] if held else []
+        return [(term, term.value / held.capacity) for term in bars.memory_terms(vars(held))] if held else []
 
 
 def answer(config: ExperimentConfig, evidence: Evidence = NOTHING) -> Answer:

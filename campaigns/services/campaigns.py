@@ -85,10 +85,10 @@ def begin(experiment: Experiment, user: User, draft: Campaign) -> Campaign:
     return draft
 
 
-def _launchable(drafted: Campaign, config: ExperimentConfig) -> None:
+def _launchable(draft: Campaign, config: ExperimentConfig) -> None:
     """Raises CampaignError where its first trial could not be launched as the team's settings are."""
     try:
-        launched.check(drafted, config)
+        launched.drafted(draft, config)
     except (LaunchError, BundleError) as error:
         raise CampaignError(str(error)) from error
 

@@ -26,9 +26,12 @@ logger = logging.getLogger(__name__)
 S = ArmRun.Status
 
 
-def check(campaign: Campaign, config: ExperimentConfig) -> None:
+def drafted(campaign: Campaign, config: ExperimentConfig) -> Launch:
     """Raises LaunchError or BundleError where no trial of the campaign could be launched."""
-    _drafted(campaign, config)
+    return launching.drafted(
+        campaign.experiment, campaign.created_by, config,
+        tool=campaign.tool, steps=campaign.steps or 0, server=campaign.server,
+    )  # fmt: skip
 
 
 def begin(trial: Trial, worker: str, config: ExperimentConfig) -> None:
@@ -38,7 +41,7 @@ def begin(trial: Trial, worker: str, config: ExperimentConfig) -> None:
     """
     rows = TRIALS.row_of_worker(trial.pk, worker)
     try:
-        made = _drafted(trial.campaign, config)
+        made = drafted(trial.campaign, config)
     except BundleError as error:
         results.failed(rows, trial, results.unread(str(error)))
         return
@@ -70,13 +73,6 @@ def follow() -> None:
     left = Launch.objects.filter(proposal=None, closed_at=None).exclude(trial__status=TrialStatus.LAUNCHED)
     for launch in left:
         launching.withdraw(launch, "The campaign no longer waits for this trial.")
-
-
-def _drafted(campaign: Campaign, config: ExperimentConfig) -> Launch:
-    return launching.drafted(
-        campaign.experiment, campaign.created_by, config,
-        tool=campaign.tool, steps=campaign.steps or 0, server=campaign.server,
-    )  # fmt: skip
 
 
 def _finish(trial: Trial) -> None:

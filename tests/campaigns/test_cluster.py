@@ -351,13 +351,13 @@ def test_what_runs_now_is_spent_until_now_and_when_it_is_cancelled(people, ready
 
 def test_a_trial_that_is_about_to_be_launched_while_somebody_pauses_stays_back(people, ready, silent, monkeypatch):
     campaign = begin(people, ready)
-    drafted = launched._drafted
+    drafted = launched.drafted
 
     def meanwhile(*given):
         campaigns.change(campaign, people.engineer, "pause")
         return drafted(*given)
 
-    monkeypatch.setattr(launched, "_drafted", meanwhile)
+    monkeypatch.setattr(launched, "drafted", meanwhile)
     turn(campaign)
     assert first(campaign).status == TrialStatus.PAUSED and not Launch.objects.exists()
 
