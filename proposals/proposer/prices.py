@@ -29,6 +29,7 @@ from perfmodel.config import BATCH_ROLES, ExperimentConfig, Mesh, missing_facts
 from perfmodel.prediction import predict as predict_alone
 from perfmodel.price import Evidence, step_times_s, transfer_spread
 from perfmodel.workload import GROUPS
+from proposals.candidate import Candidate, candidate
 from proposals.plan import Memory, Predicted, Range, Rejected
 from proposals.proposer.precedents import Library, Support
 from proposals.proposer.space import CHANGE_KINDS, Candidates
@@ -39,13 +40,11 @@ Floats = npt.NDArray[np.float64]
 def price(c: Candidates, evidence: Evidence, effects: Sequence[FlagEffect | None]) -> Prices:
     """Price every candidate under the evidence: one entry each.  effects: measured, of the flags of each change."""
     assert evidence.calibration is not None
-    spreads = [
-        transfer_spread(c.with_change(change), evidence)
-        if effect is None
-        else hypot(transfer_spread(c.with_change({**change, "xla_flags": c.config.training.xla_flags}), evidence),
-                   effect.sigma)
-        for change, effect in zip(c.changes, effects, strict=True)
-    ]  # fmt: skip
+    mesh, flags, spreads = c.config.mesh.to_json(), c.config.training.xla_flags, []
+    for change, effect in zip(c.changes, effects, strict=True):
+        unlike = {**change, "xla_flags": flags} if effect else change  # measured flags bring a spread of their own
+        spread = transfer_spread(candidate(c.config, Candidate(mesh, unlike)), evidence)
+        spreads.append(hypot(spread, effect.sigma) if effect else spread)
     transfer = np.array(spreads)[c.change_of]
     prices = evidence.calibration.price_workload(c.work_of(np.arange(len(c))), c.doublings(), transfer)
     if not any(effects):

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from perfmodel import memory
 from perfmodel.arrays import picked
-from perfmodel.config import ExperimentConfig, Mesh, Training, mesh_distance, missing_facts
+from perfmodel.config import ExperimentConfig, Mesh, mesh_distance, missing_facts
 from perfmodel.legality import MemoryPosterior
-from perfmodel.space import SearchBounds, Space, build_space, changed, space_workload
+from perfmodel.space import SearchBounds, Space, build_space, space_workload
 from perfmodel.workload import Workload, from_config, stack
 from proposals.candidate import Candidate, candidate
 from proposals.proposer.changes import Change, doublings_of
@@ -65,12 +65,6 @@ class Candidates:
     def spread(self, per_mesh: Floats) -> Floats:
         """Values per mesh as an array that broadcasts against the workload's."""
         return per_mesh.reshape((-1,) + (1,) * (len(self.shape) - 1))
-
-    def with_change(self, change: Change) -> ExperimentConfig:
-        """The current configuration with a change of training keys, on its own mesh."""
-        known = {item.name for item in fields(Training)}
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in change.items() if name in known}
-        return changed(replace(self.config, measured=None), values)
 
     def work_of(self, rows: Ints) -> Workload:
         """The candidates at these indices as a workload along one dimension."""
