@@ -6,6 +6,7 @@ chance that it does not run counted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,9 +48,12 @@ def allowed(c: TrialCandidates, pool: Pool) -> Allowed:
     """No duplicate, no combination known to fail, legality."""
     tried = np.zeros(len(c), dtype=bool)
     forbidden = np.zeros(len(c), dtype=bool)
+    attempts: Counter[int] = Counter()
+    for trial in pool.trials:
+        attempts[trial.candidate] += trial.runs
     for trial in pool.trials:
         again = trial.state == "failed" and trial.failure is not None and trial.failure.verdict == "retry"
-        if not again or pool.attempts(trial.candidate) >= MOST_ATTEMPTS:
+        if not again or attempts[trial.candidate] >= MOST_ATTEMPTS:
             tried[trial.candidate] = True
         if trial.failure is not None and trial.failure.forbidden is not None:
             forbidden |= covered(c, trial.candidate, trial.failure.forbidden)

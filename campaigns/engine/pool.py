@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,14 +74,3 @@ class Pool:
     def fastest(self, tokens: Floats) -> Trial | None:
         """Return the fastest trial by time per token; None where none ran.  tokens: per step, by candidate."""
         return min(self.done, key=lambda trial: (trial.step_time_s or 0.0) / tokens[trial.candidate], default=None)
-
-    def attempts(self, candidate: int) -> int:
-        """How often a candidate was run."""
-        return self._attempts[candidate]
-
-    @cached_property
-    def _attempts(self) -> Counter[int]:
-        attempts: Counter[int] = Counter()
-        for trial in self.trials:
-            attempts[trial.candidate] += trial.runs
-        return attempts
