@@ -122,16 +122,17 @@ def difference(request: MemberRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, row.experiment_id)
     trials = list(row.trials.all())
     by_number = {trial.number: trial for trial in trials}
-    best = presentation.overview(row, trials)["best"]
-    one = by_number.get(_number(request, "a", 0)) or (trials[0] if trials else None)
-    other = by_number.get(_number(request, "b", best.number if best else 0)) or best or one
-    context = page.context("campaigns", campaign=row, one=one, other=other, rows=[])
-    if one is not None and other is not None:
-        context |= {
-            "rows": presentation.differences(one, other),
-            "whys": [(trial, presentation.stored_sentence(trial.why)) for trial in dict.fromkeys((one, other))],
-            "ratio": one.step_time_s / other.step_time_s if one.step_time_s and other.step_time_s else None,
-        }
+    one = by_number.get(_number(request, "a"), trials[0])  # number 0 begins with the campaign
+    other = by_number.get(_number(request, "b"), presentation.overview(row, trials)["best"] or one)
+    context = page.context(
+        "campaigns",
+        campaign=row,
+        one=one,
+        other=other,
+        rows=presentation.differences(one, other),
+        whys=[(trial, presentation.stored_sentence(trial.why)) for trial in dict.fromkeys((one, other))],
+        ratio=one.step_time_s / other.step_time_s if one.step_time_s and other.step_time_s else None,
+    )
     return render(request, "campaigns/difference.html", context)
 
 
@@ -172,6 +173,7 @@ def _campaign(request: MemberRequest, pk: int, role: Role = Role.VIEWER) -> Camp
     return get_for(request.user, Campaign.objects.select_related("experiment"), role, pk=pk)
 
 
-def _number(request: MemberRequest, name: str, default: int) -> int:
+def _number(request: MemberRequest, name: str) -> int:
+    """Return a number of the address; -1, which no trial has, where it is none."""
     number = whole_number(request.GET.get(name, ""))
-    return default if number is None else number
+    return -1 if number is None else number
