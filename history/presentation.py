@@ -12,16 +12,7 @@ from history.record import Record
 
 Mesh = Mapping[str, Mapping[str, int]]
 
-OUTCOME_WORDS = {
-    "faster": "faster", "slower": "slower", "no_change": "no change", "failed": "failed",
-    "not_timed": "not timed",
-}  # fmt: skip
-FAILURE_WORDS = {
-    "out_of_memory": "out of memory", "does_not_compile": "does not compile", "illegal_mesh": "illegal mesh",
-    "numerics": "numerics", "hang": "hung", "other": "failed",
-}  # fmt: skip
-PROVENANCE_WORDS = {"published": "published", "imported": "imported", "measured": "measured here"}
-#: KPIs: label, unit, and whether more is better (None: neither).
+#: KPIs in the order of a page: label, unit, and whether more is better (None: neither).
 KPIS: Mapping[str, tuple[str, str, bool | None]] = {
     "step_time_s": ("Step time", "s", False),
     "tokens_per_s_per_chip": ("Tokens per second and chip", "tokens", True),
@@ -48,13 +39,6 @@ TRAINING_WORDS = {
     "virtual_stages": "Virtual stages", "sequence_parallel": "Sequence parallelism",
     "loss_parallel": "Loss parallelism", "xla_flags": "XLA flags", "optimizer": "Optimizer", "software": "Software",
 }  # fmt: skip
-
-
-#: Measured quantities in the order of a page; others follow.
-_ORDER = (
-    "step_time_s", "tokens_per_s_per_chip", "flops_per_s_per_chip", "mfu", "duty_cycle", "communication",
-    "hbm_utilization", "flops_utilization", "peak_bytes",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ def lines(record: Record) -> list[Line]:
         *(_setting(key, before.training.get(key), after.training.get(key)) for key in trained),
         *(
             _kpi(key, before.kpis.get(key), after.kpis.get(key), "precision" in record.changes)
-            for key in _in_order(_ORDER, before.kpis, after.kpis)
+            for key in _in_order(KPIS, before.kpis, after.kpis)
         ),
     ]
 

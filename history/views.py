@@ -70,34 +70,28 @@ def _may_delete(request: MemberRequest, record: HistoryRecord) -> bool:
         return False
 
 
-@require(Role.VIEWER, "GET", htmx=True)
+@require(Role.VIEWER, "GET")
 def record(request: MemberRequest, pk: int) -> HttpResponse:
     """One record: both sides line by line, effect, caveats, source, and records like it."""
     row = _record_or_404(request, pk)
     value = store.to_record(row)
-    only = request.GET.get("only") == "differing"
-    lines = [line for line in presentation.lines(value) if line.differs or not only]
     query = request.GET.urlencode()
     labels = [side.label for side in (value.before, value.after)]
     context = {
         "here": "history",
         "record": row,
-        "lines": lines,
+        "lines": presentation.lines(value),
         "flags": presentation.flags(value),
-        "only": only,
         "labels": f"{labels[0]} → {labels[1]}" if all(labels) else "",
         "side_origin": "measured",
         "side_how": "by this installation" if row.provenance == "measured" else "as given by the source",
-        "here_href": reverse("history-record", args=[pk]),
         "back": reverse("history") + (f"?{query}" if query else ""),
         "caveats": value.caveats,
         "licence": value.licence,
         "may_delete": _may_delete(request, row),
         "compare_href": _compare_href(row),
+        "alike": similar.similar(team_ids(request.user), row, ALIKE),
     }
-    if request.htmx:
-        return render(request, "history/_sides.html", context)
-    context["alike"] = similar.similar(team_ids(request.user), row, ALIKE)
     return render(request, "history/record.html", context)
 
 

@@ -12,6 +12,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from accounts.models import Team, User
 from audit import trail
@@ -138,9 +139,8 @@ def add_many(
 
 def taken_keys(keys: list[str], team: Team) -> set[str]:
     """Those of the ids that a record of the team or a shipped one already has."""
-    keys_taken = HistoryRecord.objects.filter(key__in=keys).filter(team_id=team.pk).values_list("key", flat=True)
-    shipped = HistoryRecord.objects.filter(key__in=keys, team=None).values_list("key", flat=True)
-    return {*keys_taken, *shipped}
+    seen = HistoryRecord.objects.filter(Q(team=team) | Q(team=None), key__in=keys)
+    return set(seen.values_list("key", flat=True))
 
 
 @transaction.atomic
@@ -166,23 +166,18 @@ def seed() -> int:
             .filter(team=None)
             .values_list("key", "pk", "seed_hash", "version")
         }
-        if wanted.keys() == present.keys() and all(present[key][1] == digest for key, (_, digest) in wanted.items()):
-            return 0
         gone = [pk for key, (pk, _, _) in present.items() if key not in wanted]
         HistoryRecord.objects.filter(pk__in=gone).delete()
-        new, changed = [], []
+        new, changed = list[HistoryRecord](), list[HistoryRecord]()
         for key, (record, digest) in wanted.items():
-            row = to_row(record, None, seed_hash=digest)
-            if key not in present:
-                new.append(row)
-            elif present[key][1] != digest:
-                row.pk, _, version = present[key]
-                row.version = version + 1
-                changed.append(row)
+            pk, stored, version = present.get(key, (None, "", 0))
+            if stored != digest:
+                row = to_row(record, None, seed_hash=digest, pk=pk, version=version + 1)
+                (changed if pk else new).append(row)
         HistoryRecord.objects.bulk_create(new, ignore_conflicts=True)  # another start may be doing the same
-        if changed:
-            HistoryRecord.objects.bulk_update(changed, _SEEDED)
-        enqueue(HistoryRecord)
+        HistoryRecord.objects.bulk_update(changed, _SEEDED)
+        if new or changed or gone:
+            enqueue(HistoryRecord)
     return len(new) + len(changed) + len(gone)
 
 

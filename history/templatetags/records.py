@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 import formatting
 from experiments import bars
 from experiments.templatetags.components import badge
-from history import presentation
 from history.services import search
 
 register = template.Library()
@@ -31,15 +30,13 @@ _ORIGINS = {
 @register.simple_tag
 def outcome_badge(record: Any) -> SafeString:
     """How the change ended, as a pill with a word; a failure says what kind."""
-    word = presentation.OUTCOME_WORDS.get(record.outcome, record.outcome)
-    if record.outcome == "failed":
-        word = presentation.FAILURE_WORDS.get(record.failure, word)
-    return badge(word.capitalize(), _OUTCOME_KINDS.get(record.outcome, "plain"))
+    word = record.outcome if record.failure == "other" else record.failure or record.outcome
+    return badge(search.label("outcome", word).capitalize(), _OUTCOME_KINDS.get(record.outcome, "plain"))
 
 
 @register.simple_tag
 def provenance_badge(record: Any) -> SafeString:
-    word = presentation.PROVENANCE_WORDS.get(record.provenance, record.provenance)
+    word = search.label("provenance", record.provenance)
     return badge(word.capitalize(), "measured" if record.provenance == "measured" else "plain")
 
 

@@ -82,7 +82,6 @@ def test_without_scripts_the_pages_are_links_and_forms(
     expect(page).to_have_url(re.compile("q=expert"))
     assert "outcome=slower" in page.url
     page.locator("#records tbody a").first.click()
-    page.get_by_role("link", name="Differences only").click()
     expect(page.get_by_role("heading", name="Similar records")).to_be_visible()
     page.goto(server + "/history/")
     page.get_by_role("link", name="Show all").click()
