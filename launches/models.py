@@ -140,8 +140,6 @@ class ArmRun(Job):
             )
         ]
 
-    OPEN = (Status.QUEUED, Status.SUBMITTED, Status.RUNNING, Status.COLLECTING)
-
     @property
     def name(self) -> str:
         """Unique at the backend, so that a job is never submitted twice; letters, digits and hyphens."""

@@ -22,7 +22,7 @@ def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
     going = Campaign.objects.filter(may_launch | Q(pk__in=launched.values("campaign")), experiment=experiment)
     found = [_open(campaign) for campaign in going.order_by("pk")]
     left = remaining.runs(experiment).filter(launch__proposal=None)
-    return found + remaining.ending(left.exclude(launch__trial__status=TrialStatus.LAUNCHED))
+    return found + [remaining.ending(run) for run in left.exclude(launch__trial__status=TrialStatus.LAUNCHED)]
 
 
 def _open(campaign: Campaign) -> DeletionBlocker:

@@ -58,7 +58,7 @@ class FileRequest(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=ReportFile.Kind.choices)
     name = serializers.CharField(max_length=500)
     size_bytes = serializers.IntegerField(min_value=0)
-    sha256 = serializers.CharField(max_length=64)
+    sha256 = serializers.RegexField(r"^[0-9a-f]{64}$", help_text="In lower case.")
 
 
 class FileSerializer(serializers.ModelSerializer[ReportFile]):

@@ -18,7 +18,6 @@ from proposals.candidate import Candidate, MeshAndChanges
 from proposals.launch.file import render
 
 REPORT = Path(__file__).resolve().parents[1] / "asap_report.py"
-_KINDS = {"maxtext": "maxtext", "megatron": "megatron"}
 
 
 class BundleError(Refused):
@@ -33,8 +32,8 @@ def of_arm(launch: Launch, arm: str) -> dict[str, str]:
     except ConfigError as error:
         raise BundleError(f"Mesh and chips of the {arm} arm do not match: {error}") from error
     files = {"config.yaml": by_kind["yaml"].text, "asap_report.py": REPORT.read_text()}
-    if (kind := _KINDS.get(launch.tool)) is not None:
-        script = by_kind[kind]
+    if launch.tool in by_kind:
+        script = by_kind[launch.tool]
         if not script.produced:
             raise BundleError(f"{choices.TOOLS[launch.tool]} cannot run the {arm} arm: {' '.join(script.notes)}"[:300])
         files[script.name] = script.text

@@ -111,12 +111,9 @@ def _arm(launch: Launch, runs: list[ArmRun], arm: str) -> Arm:
 
 def _work(launch: Launch, arm: str) -> float:
     """Tokens per step and chip, so that arms of different batch or size compare; 1 where batch or length is open."""
-    both = [_tokens(arms.config_of(launch, each)) for each in (ArmRun.Arm.CONTROL, ArmRun.Arm.PROPOSAL)]
-    if None in both:
-        return 1.0
-    work = both[1] if arm == ArmRun.Arm.PROPOSAL else both[0]
-    assert work is not None
-    return work
+    work = {each: _tokens(arms.config_of(launch, each)) for each in (ArmRun.Arm.CONTROL, ArmRun.Arm.PROPOSAL)}
+    own = work[ArmRun.Arm(arm)]
+    return own if own and all(work.values()) else 1.0
 
 
 def _tokens(config: ExperimentConfig | None) -> float | None:

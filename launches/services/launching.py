@@ -46,10 +46,10 @@ class LaunchError(Refused):
 def launch(proposal: Proposal, user: User, *, tool: str, repeats: int, steps: int, server: str) -> Launch:
     """A wave of `repeats` runs of each arm, queued.  server: the address the browser uses.
 
-    Raises LaunchError; Http404 and PermissionDenied below engineer.
+    Raises LaunchError, MeasureError where it awaits no result; Http404 and PermissionDenied below engineer.
     """
     check(user, proposal, Role.ENGINEER)
-    _may_be_launched(proposal)
+    measuring.must_await_result(proposal)
     made = _drafted(
         Launch(experiment=proposal.experiment, proposal=proposal, created_by=user),
         tool=tool, repeats=repeats, steps=steps, server=server,
@@ -301,15 +301,6 @@ def _ended(run: ArmRun, reason: str, log: bytes) -> None:
         collecting.fail(run, _words(reason), log)
     else:
         queue.begin_collecting(run.pk)
-
-
-def _may_be_launched(proposal: Proposal) -> None:
-    if proposal.status != Proposal.Status.APPROVED:
-        raise LaunchError("Only an approved proposal is launched; a reviewer decides on it first.")
-    if proposal.kind == "keep":
-        raise LaunchError("This proposal keeps the current configuration: there is nothing to compare.")
-    if measuring.has_result(proposal):
-        raise LaunchError("This proposal already has a result.")
 
 
 def _say(launch: Launch, user: User, data: dict[str, Any]) -> None:

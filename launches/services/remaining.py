@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +10,6 @@ from django.utils import timezone
 
 from experiments.models import Experiment
 from experiments.services.deleting import DeletionBlocker, asked
-from formatting import first
 from launches.models import ArmRun, Launch
 from launches.services import queue
 from launches.services.arms import proposal_of
@@ -22,6 +19,7 @@ S = ArmRun.Status
 TRIED_FOR = timedelta(days=1)
 #: From one attempt to the next at most.
 _PAUSE = timedelta(hours=1)
+GIVEN_UP = "could not be cancelled within a day: cancel it there yourself."
 
 
 def runs(experiment: Experiment) -> QuerySet[ArmRun]:
@@ -43,38 +41,28 @@ def is_due(run: ArmRun) -> bool:
 
 def not_cancelled(run: ArmRun, said: str) -> None:
     """Keep when cancelling its job failed, and say so on the run unless it has reported.  said: by the backend."""
-    now, closed = timezone.now(), run.launch.closed_at
-    given_up = closed is not None and now - closed > TRIED_FOR
-    state = _given_up(one=True) if given_up else f"could not be cancelled yet: {said}"
+    given_up = _is_given_up(run)
+    state = GIVEN_UP if given_up else f"could not be cancelled yet: {said}"
     job = f"job {run.job_shown} on {run.launch.backend} {state}"
     reason = run.reason
     if run.status == S.CANCELLED:
         reason = f"Cancelled, but {job}"
     elif run.status == S.FAILED and run.reported_at is None and given_up:
         reason = f"{reason} But {job}"
-    ArmRun.objects.filter(pk=run.pk).update(heartbeat_at=now, reason=reason)
+    ArmRun.objects.filter(pk=run.pk).update(heartbeat_at=timezone.now(), reason=reason)
 
 
-def _given_up(one: bool) -> str:
-    return f"could not be cancelled within a day: cancel {'it' if one else 'them'} there yourself."
+def _is_given_up(run: ArmRun) -> bool:
+    closed = run.launch.closed_at
+    return closed is not None and timezone.now() - closed > TRIED_FOR
 
 
-def ending(left: Iterable[ArmRun]) -> list[DeletionBlocker]:
-    """One hold per backend for runs that were cancelled or have failed: blocking for `TRIED_FOR`, then only named."""
-    by_backend: dict[tuple[str, bool], list[ArmRun]] = defaultdict(list)
-    for run in left:
-        closed = run.launch.closed_at
-        by_backend[run.launch.backend, closed is not None and timezone.now() - closed > TRIED_FOR].append(run)
-    return [_ending(backend, tried, some) for (backend, tried), some in by_backend.items()]
-
-
-def _ending(backend: str, tried: bool, some: list[ArmRun]) -> DeletionBlocker:
-    jobs = first([run.job_shown for run in some], 5)
-    one = len(some) == 1
-    if tried:
-        return DeletionBlocker(f"{'Job' if one else 'Jobs'} {jobs} on {backend} {_given_up(one)}", blocks=False)
-    said = f"{'Job' if one else 'Jobs'} {jobs} on {backend} {'is' if one else 'are'} still being cancelled"
-    return DeletionBlocker(f"{said}; delete the experiment in a minute.")
+def ending(run: ArmRun) -> DeletionBlocker:
+    """Hold for the job of a run that was cancelled or has failed: it blocks for `TRIED_FOR`, and is then only named."""
+    job = f"Job {run.job_shown} on {run.launch.backend}"
+    if _is_given_up(run):
+        return DeletionBlocker(f"{job} {GIVEN_UP}", blocks=False)
+    return DeletionBlocker(f"{job} is still being cancelled; delete the experiment in a minute.")
 
 
 def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
@@ -82,7 +70,7 @@ def holds(experiment: Experiment, **_: Any) -> list[DeletionBlocker]:
     waves = Launch.objects.filter(experiment=experiment, closed_at=None, proposal__isnull=False)
     found = [_open(launch) for launch in waves.select_related("proposal").order_by("pk")]
     closed = runs(experiment).filter(launch__proposal__isnull=False, launch__closed_at__isnull=False)
-    return found + ending(closed)
+    return found + [ending(run) for run in closed]
 
 
 def _open(launch: Launch) -> DeletionBlocker:

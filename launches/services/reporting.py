@@ -101,10 +101,6 @@ def run_of(launch: Launch, arm: str, repeat: int) -> ArmRun:
 
 def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) -> ReportFile:
     """The file as far as it was received; new where nothing of it was.  Raises ReportError or NoSpace."""
-    if kind not in ReportFile.Kind.values:
-        raise ReportError("kind must be log or profile.")
-    if not _is_digest(sha256):
-        raise ReportError("sha256 must be 64 hexadecimal digits in lower case.")
     name = display_name(name)[:200] or kind
     with transaction.atomic():
         locked = ArmRun.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -115,7 +111,7 @@ def begin_file(run: ArmRun, kind: str, name: str, size_bytes: int, sha256: str) 
         held = list(locked.files.values_list("size_bytes", flat=True))
         if len(held) >= MOST_FILES:
             raise ReportError(f"A run reports at most {MOST_FILES} files; put them into one zip.")
-        if size_bytes < 0 or sum(held) + size_bytes > uploads.limit_bytes():
+        if sum(held) + size_bytes > uploads.limit_bytes():
             most = limit(uploads.limit_bytes(), "bytes")
             raise ReportError(f"The files of a run are limited to {most} together; profile fewer steps.")
         space.require(storage.root(), size_bytes)
@@ -187,7 +183,7 @@ def report(run: ArmRun, given: RankReport) -> ArmRun:
 
 
 def _must_be_open(run: ArmRun) -> None:
-    if run.status not in (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED, ArmRun.Status.RUNNING):
+    if run.status not in queue.REPORTING:
         raise ReportError(
             f"This run has ended ({run.get_status_display().lower()}) and accepts no more reports.", status=409
         )
@@ -207,7 +203,3 @@ def _check_whole(file: ReportFile) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")

@@ -36,7 +36,6 @@ from proposals.services.compared import Compared
 logger = logging.getLogger(__name__)
 
 MAX_COMMENT = 10_000
-_PLACE = "the configuration of that run"
 
 
 class MeasureError(Refused):
@@ -58,14 +57,6 @@ def has_result(proposal: Proposal) -> bool:
     return Measurement.objects.filter(proposal=proposal, status__in=done).exists()
 
 
-def dismiss(proposal: Proposal, experiment: Experiment, user: User) -> None:
-    """Keep that this experiment is no run of the proposal, so that nobody is asked again."""
-    _may(proposal, experiment, user)
-    events.append(
-        experiment, "measurement", "user", user=user, data={"dismissed": proposal.pk, "title": proposal.title}
-    )
-
-
 def link(
     proposal: Proposal, experiment: Experiment, user: User, *, control: dict[str, Any] | None = None
 ) -> Measurement:
@@ -77,7 +68,7 @@ def link(
     and PermissionDenied as for any change by an engineer.
     """
     _may(proposal, experiment, user)
-    _may_be_measured(proposal)
+    must_await_result(proposal)
     if experiment.pk == proposal.experiment_id:
         raise MeasureError("That is the baseline run of this proposal; upload the profile of the changed run.")
     if (fit := unmeasured.compared_with(proposal, experiment)) is not None and not fit.is_same_configuration:
@@ -140,7 +131,7 @@ def report_failure(
     MeasureError where the proposal is not approved, has a result, or the failure is none of FAILURES.
     """
     check(user, proposal, Role.ENGINEER)
-    _may_be_measured(proposal)
+    must_await_result(proposal)
     failure = failure or (analysed.history if analysed is not None else "")
     if failure not in FAILURES:
         words = ", ".join(word.lower() for word in FAILURE_WORDS.values())
@@ -177,23 +168,22 @@ def report_failure(
 
 def on_ready(run: Run) -> None:
     """Measure whatever waits for this run; a fault of ours is loud and never fails the run."""
-    for pk in Measurement.objects.filter(experiment_id=run.experiment_id, status=Measurement.Status.LINKED).values_list(
-        "pk", flat=True
-    ):
-        try:
-            complete(pk)
-        except Exception:
-            logger.exception("measurement %s of run %s could not be made", pk, run.pk)
+    _complete_all(experiment_id=run.experiment_id)
 
 
 def sweep() -> list[int]:
     """Measure what a dead worker left: linked, and its run has been ready.  Returns the measurements looked at."""
-    due = Measurement.objects.filter(status=Measurement.Status.LINKED, experiment__state=RunStatus.READY)
-    overdue = list(due.select_related("experiment"))
-    for item in overdue:
-        if item.experiment is not None and (run := _ready_run(item.experiment)) is not None:
-            on_ready(run)
-    return [item.pk for item in overdue]
+    return _complete_all(experiment__state=RunStatus.READY)
+
+
+def _complete_all(**of: Any) -> list[int]:
+    linked = list(Measurement.objects.filter(status=Measurement.Status.LINKED, **of).values_list("pk", flat=True))
+    for pk in linked:
+        try:
+            complete(pk)
+        except Exception:
+            logger.exception("measurement %s could not be made", pk)
+    return linked
 
 
 def complete(pk: int) -> bool:
@@ -286,7 +276,7 @@ def compare(proposal: Proposal, run: Run) -> Compared:
     against = against_profile.contradicted(run.profile, run.experiment.config or {}, two)
     if undecided := against_profile.undecided_contradictions(against, run.experiment.config_kept):
         more = f" ({len(undecided) - 1} more)" if len(undecided) > 1 else ""
-        why = f"{undecided[0].sentence}{more} Correct or keep it in {_PLACE}."
+        why = f"{undecided[0].sentence}{more} Correct or keep it in the configuration of that run."
         raise MeasureError(f"The profile of {name[:60]} does not match this proposal: {why}")
     was, now = before.run.profile.step_time_s, after.run.profile.step_time_s
     if not was or not now:
@@ -378,9 +368,10 @@ def _may(proposal: Proposal, experiment: Experiment, user: User) -> None:
         raise MeasureError("The proposal and the run belong to different teams.")
 
 
-def _may_be_measured(proposal: Proposal) -> None:
+def must_await_result(proposal: Proposal) -> None:
+    """Raises MeasureError where a proposal is not to be launched or measured, or has its result."""
     if proposal.status != Proposal.Status.APPROVED:
-        raise MeasureError("Only an approved proposal can have a result; a reviewer decides on it first.")
+        raise MeasureError("Only an approved proposal is launched and measured; a reviewer decides on it first.")
     if proposal.kind == "keep":
         raise MeasureError("This proposal keeps the current configuration: there is nothing to measure.")
     if has_result(proposal):

@@ -76,7 +76,7 @@ def test_once_cancelled_and_ended_on_the_cluster_it_can_be_deleted(people, runni
     experiment, names = running.experiment, {run.name for run in running.runs.all()}
     assert people.api("engineer").post(f"/api/launches/{running.pk}/cancel/").status_code == 200
     shown = page(people, experiment)  # before the sweep came by
-    assert "are still being cancelled; delete the experiment in a minute." in shown and not cancelled.exists()
+    assert "is still being cancelled; delete the experiment in a minute." in shown and not cancelled.exists()
     assert all(name in shown for name in names)
     launching.follow()
     assert set(cancelled.read_text().split()) == names
@@ -101,7 +101,7 @@ def test_a_job_that_the_cluster_does_not_end_holds_it_for_a_day_and_is_named_aft
     )
     assert "still being cancelled" in delete(people, running.experiment)
     Launch.objects.filter(pk=running.pk).update(closed_at=timezone.now() - timedelta(days=2))
-    assert "could not be cancelled within a day: cancel them there yourself." in page(people, running.experiment)
+    assert "could not be cancelled within a day: cancel it there yourself." in page(people, running.experiment)
     assert "Deleted baseline" in delete(people, running.experiment)
 
 
