@@ -1,8 +1,8 @@
-"""Filters of what belongs to a proposal, and of approved proposals."""
+"""Filters of what belongs to a proposal."""
 
 from __future__ import annotations
 
-from accounts.filters import Filters, NumberFilter, SearchFilter, TextFilter
+from accounts.filters import Filters, NumberFilter
 from proposals.models import Measurement
 
 
@@ -14,13 +14,3 @@ class MeasurementFilters(OfProposal):
     class Meta:
         model = Measurement
         fields = ("status",)
-
-
-class ApprovedFilters(Filters):
-    q = SearchFilter(
-        "title", "experiment__name", "review__comment",
-        help_text="Words, each in title, experiment or comment; case-insensitive.",
-    )  # fmt: skip
-    chip = TextFilter("experiment__chip")
-    model = TextFilter("experiment__model_name")
-    bottleneck = TextFilter("experiment__bottleneck")

@@ -81,19 +81,15 @@ def step_time(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require(Role.VIEWER, "POST")
 def link(request: MemberRequest, pk: int) -> HttpResponse:
-    """Count an experiment as the run of the proposal, or say that it is none."""
+    """Count an experiment as the run of the proposal."""
     proposal = get_for(request.user, _FOUND, Role.ENGINEER, pk=pk)
     number = whole_number(request.POST.get("experiment", "")) or 0
     experiment = get_for(request.user, Experiment.objects.all(), Role.ENGINEER, pk=number)
     with refusals_as_messages(request):
-        if request.POST.get("answer") == "no":
-            measuring.dismiss(proposal, experiment, request.user)
-            messages.success(request, "Noted; it will not be suggested again.")
-        else:
-            made = measuring.link(proposal, experiment, request.user)
-            done = made.status == Measurement.Status.MEASURED
-            messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
-    return redirect("experiment", experiment.pk) if request.POST.get("from") == "run" else _back(proposal)
+        made = measuring.link(proposal, experiment, request.user)
+        done = made.status == Measurement.Status.MEASURED
+        messages.success(request, "Measured." if done else "Linked; the result appears after the analysis.")
+    return _back(proposal)
 
 
 @require(Role.VIEWER, "POST")

@@ -183,7 +183,6 @@ def addresses(rows: Rows) -> dict[str, list[str]]:
         "api-me": [f"{api}/me/"],
         "api-tokens": [f"{api}/tokens/"],
         "api-reviews": [f"{api}/reviews/", f"{api}/reviews/?offset=1000", f"{api}/reviews/?{one}"],
-        "api-history": [f"{api}/history/", f"{api}/history/?q=sweep", f"{api}/history/?offset=1000"],
         "history-record-list": [
             f"{api}/history/records/", f"{api}/history/records/?q=remat", f"{api}/history/records/?offset=5000",
         ],

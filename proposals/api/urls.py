@@ -12,7 +12,7 @@ from diagnosis.api_compare import CompareView
 from experiments.api.model import PredictView, SearchView
 from experiments.api.views import ExperimentViewSet, ProfileViewSet, RunViewSet
 from proposals.api.compiling import PlanCompilationsView
-from proposals.api.views import HistoryView, PlanViewSet, ProposalViewSet, ReviewsView
+from proposals.api.views import PlanViewSet, ProposalViewSet, ReviewsView
 from proposals.api.views_loop import MeasurementViewSet, PlanRequestViewSet
 from proposals.api.views_tools import ToolsView, ToolView
 
@@ -33,7 +33,6 @@ urlpatterns = [
     path("tokens/", TokensView.as_view(), name="api-tokens"),
     path("tokens/<str:key>/", TokenView.as_view(), name="api-token"),
     path("reviews/", ReviewsView.as_view(), name="api-reviews"),
-    path("history/", HistoryView.as_view(), name="api-history"),
     path("history/", include("history.api.urls")),
     path("knowledge/", include("knowledge.api.urls")),
     path("compare/", CompareView.as_view(), name="api-compare"),

@@ -18,7 +18,7 @@ from experiments.api.common import ConfigErrors
 from experiments.filters import OfRun
 from experiments.services.text import clean_json
 from proposals.candidate import Candidate
-from proposals.filters import ApprovedFilters, OfProposal
+from proposals.filters import OfProposal
 from proposals.launch import KINDS
 from proposals.models import Decision, PlanRecord, Proposal, Review
 from proposals.services import custom_mesh, launching, plans, reviews
@@ -263,24 +263,3 @@ class ReviewsView(ListAPIView[Review]):
         )
         review = reviews.decide(proposal, request.user, values["decision"], values["comment"])
         return Response(ReviewSerializer(review).data, status=status.HTTP_201_CREATED)
-
-
-class HistoryView(ListAPIView[Proposal]):
-    permission_classes = [TeamRole]
-    pagination_class = Paging
-    serializer_class = ProposalSerializer
-    queryset = (
-        Proposal.objects.filter(status=Proposal.Status.APPROVED)
-        .select_related("experiment", "review__author")
-        .defer("data")
-        .order_by("-review__created_at", "-pk")
-    )
-    filterset_class = ApprovedFilters
-
-    def get_queryset(self) -> QuerySet[Proposal]:
-        return super().get_queryset().filter(team_id__in=team_ids(self.request.user))
-
-    @extend_schema(operation_id="history_list", tags=["reviews"])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Approved proposals of your teams, most recently approved first."""
-        return super().get(request, *args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from django.db.models import Exists, Q, QuerySet
+from django.db.models import QuerySet
 
 from accounts.models import Team
 from experiments.models import Experiment
@@ -21,17 +21,12 @@ MOST_LOOKED_AT, MOST_COMPARED, MOST_OFFERED = 200, 40, 3
 WITH = ("experiment", "plan__run__profile", "measurement__experiment")
 
 
-def proposals_of(teams: Team | list[int]) -> QuerySet[Proposal]:
-    """Approved proposals that can be measured: keeping the current configuration launches nothing."""
+def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
+    """Approved proposals without a result, the longest waiting first; to keep the configuration launches nothing."""
     ids = [teams.pk] if isinstance(teams, Team) else teams
     approved = Proposal.objects.filter(team_id__in=ids, status=Proposal.Status.APPROVED).exclude(kind="keep")
-    return approved.select_related(*WITH, "review__author")
-
-
-def waiting(teams: Team | list[int]) -> QuerySet[Proposal]:
-    """Approved proposals without a result, the longest waiting first."""
-    done = [Measurement.Status.MEASURED, Measurement.Status.FAILED]
-    return proposals_of(teams).exclude(measurement__status__in=done).order_by("review__created_at", "pk")
+    due = approved.exclude(measurement__status__in=[Measurement.Status.MEASURED, Measurement.Status.FAILED])
+    return due.select_related(*WITH, "review__author").order_by("review__created_at", "pk")
 
 
 def before_config(proposal: Proposal) -> ExperimentConfig | None:
@@ -51,35 +46,12 @@ def proposed(proposal: Proposal) -> ExperimentConfig | None:
 
 def compared_with(proposal: Proposal, experiment: Experiment) -> Match | None:
     """How an experiment's configuration stands to the proposal's; None where one of them has none."""
-    return _compared(proposal, configuration.load(experiment))
-
-
-def offers(experiment: Experiment) -> list[Proposal]:
-    """Approved, unmeasured proposals of the team that an experiment without a measurement looks like a run of.
-
-    The longest waiting first, at most MOST_OFFERED.  Nothing is stored.
-    """
-    if experiment.config is None:
-        return []
-    measured = Exists(Measurement.objects.filter(experiment=experiment))
-    open_ = waiting([experiment.team_id]).exclude(measured).exclude(experiment=experiment)
-    open_ = open_.filter(_unlinked(), experiment__chip=experiment.chip, mesh_key=experiment.placement)
-    # What was proposed after it was uploaded is no reason for it.
-    open_ = open_.filter(created_at__lte=experiment.created_at)
-    # A proposal with its plan and profile is long, and most experiments are the run of none.
-    alike = list(open_.values_list("pk", flat=True)[:MOST_COMPARED])
-    if not alike:
-        return []
-    ran, no = configuration.load(experiment), set(dismissed(experiment))
-    alike_runs = (item for item in open_.filter(pk__in=alike) if item.pk not in no and _is_run(item, ran))
-    return list(islice(alike_runs, MOST_OFFERED))
+    wanted, ran = proposed(proposal), configuration.load(experiment)
+    return match(wanted, ran, proposal.value.changes.keys()) if wanted is not None and ran is not None else None
 
 
 def candidates(proposal: Proposal) -> list[Experiment]:
-    """Experiments of the team that look like a run of this proposal, newest first, at most MOST_OFFERED.
-
-    Nothing is stored.
-    """
+    """Experiments of the team that look like a run of this proposal, newest first, at most MOST_OFFERED."""
     wanted = proposed(proposal)
     if wanted is None:
         return []
@@ -89,27 +61,5 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     # Few meshes are the same: only those experiments are read whole.
     meshes = ran.only("pk", "mesh", "config")[:MOST_LOOKED_AT]
     alike = [item.pk for item in meshes if item.placement == proposal.mesh_key][:MOST_COMPARED]
-    alike_runs = (item for item in ran.filter(pk__in=alike) if _is_run(proposal, configuration.load(item)))
-    return list(islice((item for item in alike_runs if proposal.pk not in dismissed(item)), MOST_OFFERED))
-
-
-def _compared(proposal: Proposal, ran: ExperimentConfig | None) -> Match | None:
-    wanted = proposed(proposal)
-    if wanted is None or ran is None:
-        return None
-    return match(wanted, ran, proposal.value.changes.keys())
-
-
-def _is_run(proposal: Proposal, ran: ExperimentConfig | None) -> bool:
-    fit = _compared(proposal, ran)
-    return fit is not None and fit.is_same_configuration
-
-
-def dismissed(experiment: Experiment) -> list[int]:
-    """Proposals that a person said this experiment is not a run of."""
-    said = experiment.events.filter(kind="measurement", data__dismissed__isnull=False)
-    return [event.data["dismissed"] for event in said]
-
-
-def _unlinked() -> Q:
-    return Q(measurement=None) | Q(measurement__experiment=None) | Q(measurement__status=Measurement.Status.REFUSED)
+    fits = ((item, compared_with(proposal, item)) for item in ran.filter(pk__in=alike))
+    return list(islice((item for item, fit in fits if fit and fit.is_same_configuration), MOST_OFFERED))

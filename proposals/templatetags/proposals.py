@@ -11,7 +11,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 import formatting
-from accounts.models import Role
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
 from experiments.models import Experiment
@@ -20,7 +19,7 @@ from proposals import presentation
 from proposals.measured import Row
 from proposals.models import Measurement
 from proposals.plan import Citation
-from proposals.services import plans, unmeasured
+from proposals.services import plans
 
 register = template.Library()
 
@@ -30,17 +29,9 @@ _CITED = {"history": "history-cited", "book": "knowledge-passage", "knowledge": 
 
 @register.inclusion_tag("proposals/_run_of.html", takes_context=True)
 def run_of(context: dict[str, Any]) -> dict[str, Any]:
-    """Which proposal this experiment is the run of, or looks like the run of."""
-    experiment, membership = context["experiment"], context["membership"]
-    may = membership.may(Role.ENGINEER)
-    made = Measurement.objects.filter(experiment=experiment).select_related("proposal__experiment").order_by("-pk")
-    measured = list(made[:3])
-    return {
-        "experiment": experiment,
-        "measured": measured,
-        "offers": unmeasured.offers(experiment) if may and not measured else [],
-        "csrf_token": context.get("csrf_token"),
-    }
+    """Which proposal this experiment is the run of."""
+    made = Measurement.objects.filter(experiment=context["experiment"]).select_related("proposal__experiment")
+    return {"measured": made.order_by("-pk")[:3]}
 
 
 @register.simple_tag

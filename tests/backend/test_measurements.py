@@ -201,23 +201,15 @@ def test_steps_that_say_nothing_of_the_difference_say_so(people, approved):
 
 def test_a_matching_upload_is_offered_and_counted_only_when_a_person_says_so(people, approved):
     experiment = make_run(people, config_of(approved))
-    assert unmeasured.offers(experiment) == [approved]
     assert unmeasured.candidates(approved) == [experiment]
     assert not Measurement.objects.exists()
     measuring.link(approved, experiment, people.engineer)
-    assert unmeasured.offers(experiment) == [] and unmeasured.candidates(approved) == []
-
-
-def test_what_was_said_to_be_another_run_is_not_offered_again(people, approved):
-    experiment = make_run(people, config_of(approved))
-    measuring.dismiss(approved, experiment, people.engineer)
-    assert unmeasured.offers(experiment) == [] and unmeasured.candidates(approved) == []
+    assert unmeasured.candidates(approved) == []
 
 
 def test_only_approved_proposals_that_change_something_can_be_measured(people, ready):
     undecided = ready.plan.proposals.get(rank=2)
     experiment = make_run(people, config_of(undecided))
-    assert unmeasured.offers(experiment) == []
     with pytest.raises(measuring.MeasureError, match="Only an approved proposal"):
         measuring.link(undecided, experiment, people.engineer)
     Proposal.objects.filter(pk=undecided.pk).update(kind="keep", status="approved")
@@ -262,7 +254,6 @@ def test_who_may_not_change_the_team_cannot_measure(people, approved, name, erro
     for act in (
         lambda: measuring.link(approved, experiment, user),
         lambda: measuring.unlink(approved, user),
-        lambda: measuring.dismiss(approved, experiment, user),
         lambda: measuring.report_failure(approved, user, "hang"),
     ):
         with pytest.raises(error):
@@ -349,7 +340,7 @@ def test_two_recordings_of_real_steps_close_the_loop(transactional_db):
     own = offered[0] if offered else custom_mesh.add(record, people.engineer, Candidate(mesh))
     reviews.decide(own, people.reviewer, "approved")
     after = upload_sample(people, samples["cpu-data8"])
-    assert unmeasured.offers(after) == [own]  # its configuration says so before it is analysed
+    assert unmeasured.candidates(own) == [after]  # its configuration says so before it is analysed
     made = measuring.link(own, after, people.engineer)
     coordinator.advance(runs.newest(after).pk)
     made.refresh_from_db()

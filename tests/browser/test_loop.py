@@ -96,12 +96,11 @@ def test_an_upload_that_looks_like_a_proposal_is_offered(server: str, fresh: Any
     people = as_reviewer
     proposal = fresh.proposals.get(rank=1)
     reviews.decide(proposal, people.reviewer, "approved")
-    same = uploads.receive(people.team, people.engineer, [upload()], launching.configuration_text(proposal))
-    page.goto(f"{server}/experiments/{same.pk}/")
-    offer = page.get_by_role("note").filter(has_text="This looks like proposal 1 of Loop baseline")
+    uploads.receive(people.team, people.engineer, [upload()], launching.configuration_text(proposal))
+    page.goto(f"{server}/experiments/{fresh.pk}/proposals/")
     assert violations(page) == []
-    offer.get_by_role("button", name="Link it").click()
-    expect(page.locator("main")).to_contain_text("the measured effect is compared with the prediction")
+    page.locator("#result-1").get_by_role("button", name="Link it").click()
+    expect(page.locator("#result-1")).to_contain_text("Being measured")
 
 
 def test_the_log_of_a_failed_run_fills_in_the_cause(server: str, fresh: Any, as_reviewer: Any, page: Page) -> None:

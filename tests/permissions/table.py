@@ -217,7 +217,7 @@ HISTORY = (
         /api/history/records/{record}/ /api/history/records/{record}/similar/ /api/history/imports/{import}/
         """,
     ),
-    *reads(SIGNED_IN, "/api/history/ /api/history/records/ /api/history/records/export/ /api/history/imports/"),
+    *reads(SIGNED_IN, "/api/history/records/ /api/history/records/export/ /api/history/imports/"),
     *reads(ENGINEER, "/history/import/"),
     *reads(ADMINISTRATOR, "/history/{record}/delete/"),
     stores(ADMINISTRATOR, "/history/{record}/delete/"),
