@@ -6,10 +6,9 @@ stage; SimuMax the peak allocated; OptiCo what the device says, of the fullest G
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from evaluation.optico import tuned_runs
 from evaluation.published import load_published
 from evaluation.sweeps import load_sweeps
 from perfmodel import memory
+from perfmodel.arrays import mapped
 from perfmodel.config import ExperimentConfig
 from perfmodel.execution import MemoryConstants, fitted_constants
 from perfmodel.legality import schedule_fails
@@ -50,7 +50,7 @@ class Rows:
             tuple(self.labels[i] for i in chosen),
             self.workloads[chosen],
             self.models[chosen],
-            _chosen(self.work, chosen),
+            mapped(lambda array: array[chosen], self.work),
             self.measured_bytes[chosen],
             self.ran[chosen],
         )
@@ -152,15 +152,6 @@ def _rows(
         np.array([np.nan if value is None else value for value in peaks]),
         np.array(ran, dtype=bool),
     )
-
-
-def _chosen(part: Any, rows: npt.NDArray[np.int64]) -> Any:
-    """Some rows of a stacked workload, or of a part of it."""
-    if isinstance(part, np.ndarray):
-        return part[rows]
-    if isinstance(part, Mapping):
-        return {key: _chosen(value, rows) for key, value in part.items()}
-    return type(part)(**{field.name: _chosen(getattr(part, field.name), rows) for field in fields(part)})
 
 
 def _size(config: ExperimentConfig) -> str:
