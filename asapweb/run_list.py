@@ -1,11 +1,14 @@
-"""The list of experiments: its columns, and what is known of each row."""
+"""The list of experiments: its columns, what is known of each row, and how the step time of one kind of run moved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from django.db.models import Max, QuerySet
+import numpy as np
+from django.db.models import F, Max, QuerySet
 
 from diagnosis.models import DiagnosisRecord
 from experiments import bars
@@ -33,6 +36,10 @@ _TABLE = (
     "experiment", "name", "state", "chip", "chips", "model", "mesh", "bottleneck", "step_time_s", "mfu",
     "predicted_speedup", "measured_speedup", "updated",
 )  # fmt: skip
+#: Runs of one kind from which on their step times are drawn, and the most that are.
+FEWEST, MOST = 4, 400
+#: A step time that moves by less is no change, whatever its noise; noise below this is none of a cluster's.
+LEAST_CHANGE, LEAST_NOISE = 0.01, 0.002
 
 
 def columns(chosen: Sequence[str]) -> list[str]:
@@ -114,3 +121,95 @@ def _lines(batch: Sequence[Experiment]) -> Iterator[str]:
             item.pk, item.name, item.state, item.chip, item.chips, item.model_name, item.placement, item.bottleneck,
             item.step_time_s, row.mfu, item.best_speedup, row.measured, item.updated_at.isoformat(),
         ))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SeriesPoint:
+    """Hold one run of a series and where it is drawn, in percent of the plot, from its left and its top."""
+
+    item: Experiment
+    x: str
+    y: str
+
+
+@dataclass(frozen=True)
+class Level:
+    """Hold the runs between two changes.
+
+    change: of the step time against the level before, as a share of it; None at first.
+    """
+
+    x: str
+    until: str
+    y: str
+    step_s: float
+    change: float | None
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Series:
+    """Hold the step times of runs of one model on one number of one chip, in order of time."""
+
+    points: list[SeriesPoint]
+    levels: list[Level]
+
+
+def series(experiments: QuerySet[Experiment]) -> Series | None:
+    """Return how the step time of the listed runs moved; None where they are not of one kind, or too few."""
+    kinds = experiments.order_by().values_list("model_name", "chip", "chips").distinct()[:2]
+    if len(kinds) != 1:
+        return None
+    timed = experiments.filter(step_time_s__gt=0).order_by(F("created_at").desc(), "-pk")[:MOST]
+    runs = list(timed)[::-1]
+    if len(runs) < FEWEST:
+        return None
+    times = np.array([run.step_time_s for run in runs])
+    least, top = float(times.min()) * 0.97, float(times.max()) * 1.03
+
+    def x(place: float) -> str:
+        return f"{2 + 96 * place / (len(runs) - 1):.2f}%"
+
+    def y(seconds: float) -> str:
+        return f"{8 + 84 * (top - seconds) / (top - least):.2f}%"
+
+    begins = [0, *changes(times)]
+    levels: list[Level] = []
+    for begin, end in zip(begins, [*begins[1:], len(runs)], strict=True):
+        middle = float(np.median(times[begin:end]))
+        change = middle / levels[-1].step_s - 1.0 if levels else None
+        levels.append(Level(x(max(begin - 0.4, 0)), x(min(end - 0.6, len(runs) - 1)), y(middle), middle, change,
+                            runs[begin].created_at))  # fmt: skip
+    points = [
+        SeriesPoint(run, x(place), y(float(time))) for place, (run, time) in enumerate(zip(runs, times, strict=True))
+    ]
+    return Series(points, levels)
+
+
+def changes(times: Any) -> list[int]:
+    """Return the indices at which a series of positive times begins a new level.
+
+    Binary segmentation of the logarithms: a split stays if it removes more than four noise variances times the
+    logarithm of the length (as information criteria ask of a level and its place), and moves the
+    level by LEAST_CHANGE or more.  The noise is that of neighbours, which a change of level hardly touches.
+    """
+    logs = np.log(np.asarray(times, float))
+    if len(logs) < 2:
+        return []
+    noise = max(float(np.median(np.abs(np.diff(logs)))) / 0.954, LEAST_NOISE)
+
+    def split(begin: int, end: int) -> list[int]:
+        part = logs[begin:end]
+        if len(part) < 2:
+            return []
+        sums, counts = np.cumsum(part), np.arange(1, len(part))
+        left, right = sums[:-1] / counts, (sums[-1] - sums[:-1]) / (len(part) - counts)
+        removed = counts * (len(part) - counts) / len(part) * (left - right) ** 2
+        best = int(np.argmax(removed))
+        moved = abs(float(left[best] - right[best]))
+        if removed[best] <= 4.0 * noise**2 * np.log(len(logs)) or moved < LEAST_CHANGE:
+            return []
+        place = begin + best + 1
+        return [*split(begin, place), place, *split(place, end)]
+
+    return split(0, len(logs))

@@ -139,6 +139,7 @@ def experiments(request: MemberRequest) -> HttpResponse:
         "narrow": not chosen,
         "all_columns": [(key, column[0], key in shown) for key, column in run_list.COLUMNS.items()],
         "kept": [(key, value) for key, value in _viewed(request.GET) if key != "col"],
+        "series": run_list.series(filters.qs),
         "views": SavedView.objects.filter(team=team),
         "view": urlencode(_viewed(request.GET)),
         "total": page.paginator.count,
