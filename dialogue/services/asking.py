@@ -27,9 +27,6 @@ MOST_THREADS = 200
 TITLE_CHARACTERS = 80
 OPEN = (Message.Status.QUEUED, Message.Status.ANSWERING)
 ANSWERS = Jobs(Message, OPEN, Message.Status.ANSWERING, queue=DIALOGUE_QUEUE, most_attempts=2, team="thread__team")
-
-
-NO_MODEL = "Free text needs a language model, and none is set up. What is computed without one is listed as you type."
 NOT_YOURS = "Only its author or an administrator of the team can delete a conversation."
 
 
@@ -58,7 +55,7 @@ def ask(thread: Thread, user: User, text: str) -> Message:
     if not text:
         raise DialogueError("Write a question first.")
     if not chat.provider_name():
-        raise DialogueError(NO_MODEL)
+        raise DialogueError(chat.NO_MODEL)
     if len(text) > MOST_CHARACTERS:
         raise DialogueError(f"A question has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
     with transaction.atomic():
@@ -90,7 +87,7 @@ def retry(answer: Message, user: User) -> Message:
         if answer.question is None or newest != answer or answer.status in OPEN:
             raise DialogueError("Only the last answer can be retried, once it has ended.")
         if not chat.provider_name():
-            raise DialogueError(NO_MODEL)
+            raise DialogueError(chat.NO_MODEL)
         event = {"thread": answer.thread_id, "message": answer.question_id, "again": True}
         events.append(answer.thread.experiment_id, "message", "user", user=user, data=event)
         return _queue(answer.question)

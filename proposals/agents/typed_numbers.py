@@ -2,7 +2,8 @@
 
 A mesh or setting is bound to one that was priced, proposed or is current, *proposal 2* to that proposal, a piece in
 backticks to the result that says it word for word, and a number to the conversation where the engineer wrote it: each
-is printed with its subject and origin, as references are.  Levels of intervals, numbers of list items and names pass.
+is printed with its subject and origin, as references are, and so is a name that a later result alone has.  Levels of
+intervals, numbers of list items and names of the run pass.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ class Typed:
             end = self._stated_until(match)
             if end > match.start():
                 yield match.start(), end, Value(text[match.start() : end], origin="stated", subject=_SAID)
+            elif of := self._names.get(match[0].casefold()):
+                yield match.start(), match.end(), _bound(match[0], of)
             elif not self._is_name(match):
                 around = text[max(0, match.start() - 20) : match.end() + 20].strip()
                 yield match.start(), match.end(), f"“{match[0][:60]}” in “{' '.join(around.split())}” {_TYPED}."
@@ -229,12 +232,16 @@ class Typed:
         )  # fmt: skip
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        """Words with a digit in texts of results, and in the conversation; topologies as `4x4x8`, ranges."""
-        words = [word.casefold() for text, _ in self._texts for word in _WORD.findall(text)]
-        words += [part for word in words for part in re.split(r"[-/_.]", word)]
-        shapes = ("x".join(map(str, node.item)) for node in self._nodes if isinstance(node.item, list))
-        return frozenset(word for word in (*words, *shapes) if re.search(r"[a-z_].*\d|\d.*[a-z_]|\..*\.|\d-", word))
+    def _names(self) -> Mapping[str, Node | None]:
+        """Map words with a digit in texts of results and of the conversation, topologies as `4x4x8`, and ranges, to
+        the place that alone has them; to None those of the overview and of the conversation."""
+        texts = [(word.casefold(), node) for text, node in self._texts for word in _WORD.findall(text)]
+        texts += [(part, node) for word, node in texts for part in re.split(r"[-/_.]", word)]
+        texts += [("x".join(map(str, node.item)), node) for node in self._nodes if isinstance(node.item, list)]
+        words = (each for each in texts if re.search(r"[a-z_].*\d|\d.*[a-z_]|\..*\.|\d-", each[0]))
+        of_run = re.compile(r"r1\b")
+        known = ((word, None if node is None or of_run.match(node.path) else node) for word, node in words)
+        return dict(sorted(known, key=lambda each: each[1] is None))
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:
