@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.events import Fault
 from agent.limits import Limits
-from formatting import dollars, limit, plain
+from formatting import dollars, limit
 
 LAST_TURN = (
     "(From the program that runs you, not from the user:) No further tool can be called. "
@@ -43,7 +42,3 @@ def rejected(repairs: int, complaints: Sequence[str]) -> str:
     sent = f" and was sent back {repairs} time{'s' if repairs > 1 else ''}" if repairs else ""
     first = " ".join(complaints[0].split())
     return f"The language model's answer was not accepted{sent}: {first[:300]}"
-
-
-def wait_too_long(fault: Fault, wait_s: float) -> str:
-    return f"{fault.sentence} (asks to wait {plain(wait_s, 's')}, longer than the time left for this run)"

@@ -32,6 +32,7 @@ from agent.limits import Limits, Meter
 from agent.messages import AssistantMessage, JsonValue, Message, ToolCall, ToolMessage, Usage, UserMessage, size_chars
 from agent.provider.base import Completion, Provider, ProviderError, Request
 from agent.tools import ANSWER, AnswerError, Tool, answer_tool, by_name, call_tool, parse, refused
+from formatting import plain
 
 A = TypeVar("A")
 
@@ -184,7 +185,8 @@ class _Loop:
                 raise _Stop("fault", f"{fault.sentence}{tried}", fault)
             wait_s = self._wait_s(fault, retries)
             if wait_s >= self.meter.remaining_s(now_s):
-                raise _Stop("fault", compose.wait_too_long(fault, wait_s), fault)
+                asked = f"asks to wait {plain(wait_s, 's')}, longer than the time left for this run"
+                raise _Stop("fault", f"{fault.sentence} ({asked})", fault)
             yield Retry(turn, attempt, fault, wait_s)
             self.clock.sleep(wait_s, self.cancel)
 

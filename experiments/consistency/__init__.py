@@ -7,12 +7,12 @@ absent, with the reason.
 
 from experiments.consistency.check import contradictions
 from experiments.consistency.facts import Contradiction, Fact, Facts
-from experiments.consistency.prefill import Mark, Prefilled, as_table, prefilled
+from experiments.consistency.prefill import Mark, Prefilled, as_table, model_of, prefilled
 from experiments.consistency.read import facts_of, precision_of
 from experiments.consistency.recorded import exchange_unrecorded
 
 __all__ = [
     "Contradiction", "Fact", "Facts", "Mark", "Prefilled", "as_table", "contradictions",
-    "exchange_unrecorded", "facts_of", "precision_of",
+    "exchange_unrecorded", "facts_of", "model_of", "precision_of",
     "prefilled",
 ]  # fmt: skip

@@ -88,7 +88,8 @@ def prefilled(facts: Facts, name: str = "") -> Prefilled:
         data["software"] = {"framework": fact.value}
         mark("software.framework", fact)
     roles_known = "mesh" in facts and "mesh_roles" not in facts.unavailable
-    model = _model(facts, mesh) if roles_known or devices == 1 else None
+    tensor = mesh.get("model", 1) * mesh.get("tensor", 1)
+    model = model_of(facts, tensor) if roles_known or devices == 1 else None
     if model is not None:
         data["model"] = model[0]
         marks["model"] = Mark(FROM_PROFILE, model[1])
@@ -147,9 +148,9 @@ def _mesh(facts: Facts, chips: int) -> dict[str, int]:
     return {"data": chips} if chips else {}
 
 
-def _model(facts: Facts, mesh: Mapping[str, int]) -> tuple[dict[str, Any], str] | None:
-    """The model by its shape, and on what that rests: a catalogued one, else the shape where all of it is known."""
-    tensor = mesh.get("model", 1) * mesh.get("tensor", 1)
+def model_of(facts: Facts, tensor: int) -> tuple[dict[str, Any], str] | None:
+    """The model by its shape on tensor axes of so many chips, and on what that rests: a catalogued one, else the shape
+    where all of it is known."""
     shape: dict[str, int] = {}
     for key in ("layers", "d_model", "head_dim"):
         if (fact := facts.known.get(key)) is not None:

@@ -15,7 +15,7 @@ from pydantic import Field
 from agent.tools import Arguments, ToolError
 from diagnosis.report import Finding
 from experiments import glossary, hbm
-from experiments.consistency import facts_of
+from experiments.consistency import facts_of, model_of
 from experiments.step_profile import MODEL, PROFILE
 from formatting import did_you_mean
 from perfmodel.config import ConfigError, missing_facts
@@ -87,14 +87,16 @@ def _overview(bench: Workbench, asked: Look) -> Result:
 def _run(bench: Workbench, _: Look) -> Result:
     """Return the run as configured and recorded.
 
-    model_shape: of a model that the configuration only names.  shows: what the profile tells of the configuration, read
-    from shapes and groups of its ops.  held: constraints and facts that the engineer confirmed.
+    model_shape: of a model that the configuration only names.  shows: what the profile tells of the configuration, from
+    shapes and groups of its ops; facts: the model in them.  held: constraints and facts that the engineer confirmed.
     not_modelled: why no configuration of this program can be priced.
     """
     profile, config, device = bench.profile, bench.config, bench.profile.device
     written = config_to_json(config)
     is_named = config.model is not None and "layers" not in written.get("model", {})
     shape = {name: value for name, value in vars(config.model).items() if value} if is_named else {}
+    facts = facts_of(profile)
+    recorded = model_of(facts, config.mesh.size("model")) if config.model is None else None
     return Result({
         ABOUT: about("stated", "run"), "configuration": written, "model_shape": shape, "chips": config.hardware.chips,
         "mesh": config.mesh.text(), "tokens_per_step": config.training.global_batch_tokens,
@@ -105,7 +107,8 @@ def _run(bench: Workbench, _: Look) -> Result:
             "from": profile.provenance, "basis": bench.diagnosis.basis, "device": device.kind,
             "cores": device.core_count, "recorded_cores": device.measured_cores, "hosts": device.host_count,
             "steps": len(profile.steps), "ops": len(profile.ops), "label": profile.label,
-            "shows": {key: fact.text for key, fact in facts_of(profile).known.items() if fact.sure != "stated"},
+            "shows": {key: fact.text for key, fact in facts.known.items() if fact.sure != "stated"},
+            "facts": {f"model.{key}": value for key, value in recorded[0].items()} if recorded else {},
         },
     })  # fmt: skip
 
