@@ -72,16 +72,23 @@ class BodyLimit:
             return
         body = Body(self, scope, receive)
         self.bodies.add(body)
+        is_answered = False
+
+        async def answer(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
         try:
             await body.check()
-            await self.application(scope, body.receive, send)
+            await self.application(scope, body.receive, answer)
             if body.refusal is not None:
                 raise body.refusal
         except Refused as refused:
             await body.drain(refused)
             await _say(scope, refused, send)
         except OSError as error:
-            if body.complete or not space.is_full(error):
+            if is_answered or not space.is_full(error):
                 raise
             await _say(scope, Refused(507, space.sentence(error)), send)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
@@ -112,7 +112,9 @@ def test_model(request: MemberRequest) -> HttpResponse:
     if agent not in {name for name, _, _ in AGENTS}:
         agent = AGENTS[0][0]
     try:
-        report = check_connection(endpoint.settings(), agent)
+        known = endpoint.settings()
+        connect_s, read_s = min(known.connect_timeout_s, 5.0), min(known.read_timeout_s, 20.0)
+        report = check_connection(replace(known, connect_timeout_s=connect_s, read_timeout_s=read_s), agent)
     except SettingsError as error:
         report = ConnectionReport(False, str(error), "", "")
     return _page(request, report)

@@ -302,7 +302,7 @@ def exclude(request: MemberRequest, pk: int) -> HttpResponse:
     page = experiment_page(request, pk, Role.ENGINEER)
     with refusals_as_messages(request):
         if page.run is not None:
-            uploads.exclude(page.run, request.POST.get("host", ""), request.user)
+            uploads.exclude(page.run, request.POST.get("host", ""), request.user, request.POST.get("sha256", ""))
     return redirect("experiment", pk)
 
 

@@ -163,14 +163,14 @@ class Jobs(Generic[M]):
         """Keep a row that was taken while the block works on it.
 
         An `expected` error ends it by `fail`, with its sentence.  Our own faults do too, and are raised again; where
-        the database is away the row is left for the sweep.
+        the database is away, or the system fails (a full disk), the row is left for the sweep.
         """
         try:
             with self.beating(row.pk, row.worker, *duties):
                 yield
         except expected as error:
             fail(row, str(error))
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError, OSError):
             raise
         except Exception as error:
             logger.exception("%s %s failed", self.model._meta.label_lower, row.pk)

@@ -146,9 +146,10 @@ def load_memory_profiles(fitted: bool = True) -> Mapping[str, MemoryProfile]:
 
 
 def constants(profiles: Mapping[str, MemoryProfile]) -> MemoryConstants:
-    """Return the profiles as arrays."""
+    """Return the profiles as arrays; what the fit says of a profile alone, its spread, is not among them."""
     ordered = [profiles[name] for name in load_profiles()]
-    return {name: np.array([profile[name] for profile in ordered]) for name in ordered[0]}
+    names = [name for name in ordered[0] if not name.startswith("spread_")]
+    return {name: np.array([profile[name] for profile in ordered]) for name in names}
 
 
 @cache

@@ -27,17 +27,7 @@ from formatting.text import clean, clean_json
 from jobs import workers
 from perfmodel.config import ConfigError
 from proposals.agents import chat
-from proposals.agents.conversation import (
-    EFFECT,
-    AnswerStep,
-    AnswerText,
-    Ask,
-    ConstraintStated,
-    Effect,
-    FactStated,
-    MeshOffered,
-    Turn,
-)  # fmt: skip
+from proposals.agents.conversation import EFFECT, AnswerStep, AnswerText, Ask, Effect, Turn
 from proposals.agents.retrieval import Unavailable
 from proposals.services import recording, stored
 
@@ -49,7 +39,6 @@ FLUSH_EVERY_S = 0.05
 LOOK_EVERY_S = 0.3
 #: Earlier messages that an answer can read.
 REMEMBERED = 40
-_EFFECTS = (ConstraintStated, FactStated, MeshOffered)
 
 
 @dataclass
@@ -73,7 +62,7 @@ class Writing:
             self.flush()
         elif isinstance(said, AnswerText):
             self.answer.content = content.of_text(clean(said.template), clean_json(list(said.parts)))
-        elif isinstance(said, _EFFECTS):
+        elif isinstance(said, Effect):
             self._effect(said)
         else:
             self._event(said)

@@ -17,7 +17,7 @@ WHAT_IS_ACCEPTED = (
     "traces or Nsight Systems .sqlite exports."
 )
 #: Kinds of profile, the one that says most first: what lies beside it is not used.
-KINDS = ("xplane", "kineto", "nsight", "json")
+KINDS = ("xplane", "kineto", "nsight", "json", "trace")
 _METADATA_BYTES = 16 << 20
 _SQLITE = b"SQLite format 3\0"
 #: An XSpace by its first field: a plane with its id or its name, or the text of an error, a warning or a host's name.
@@ -30,6 +30,7 @@ _XSPACE = re.compile(
 _EVENTS = re.compile(rb'\[\s*\{[^\]]{0,2000}?"ph"\s*:\s*"')
 #: Keys that only the PyTorch profiler writes beside its events.
 _KINETO = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
+_XPROF_TRACE = re.compile(rb'"highres-ticks"|"displayTimeUnit"\s*:\s*"ns"')
 
 
 @cache
@@ -50,9 +51,9 @@ def named_format(name: str, head: bytes) -> tuple[str, str] | None:
 
 
 def sniff(head: bytes) -> str:
-    """`empty`, `gzip`, `zip`, `tar`, `text`, `unknown` or one of KINDS.
+    """`empty`, `gzip`, `zip`, `tar`, `text`, `unknown` or one of KINDS (`trace`: of XProf's trace viewer).
 
-    Any trace of events is taken for the PyTorch profiler's; its reader says if it is none.
+    Any other trace of events is taken for the PyTorch profiler's; its reader says if it is none.
     """
     if not head:
         return "empty"
@@ -67,7 +68,7 @@ def sniff(head: bytes) -> str:
         return "kineto"  # whatever bytes the names of its processes hold
     if text.startswith((b"{", b"[")) and _is_utf8(head):
         if b'"traceEvents"' in head or b'"displayTimeUnit"' in head or _EVENTS.match(text):
-            return "kineto"
+            return "trace" if _XPROF_TRACE.search(head) else "kineto"
         return "json"
     if head.startswith(_SQLITE):
         return "nsight"

@@ -37,6 +37,7 @@ RECONSTRUCTED = "reconstructed"
 READERS: dict[str, tuple[Callable[[Path, str], TraceFile], str]] = {
     "kineto": (kineto.read, kineto.WHY_NO_STEPS),
     "nsight": (nsight.read, nsight.WHY_NO_STEPS),
+    "trace": (kineto.read, kineto.WHY_NO_STEPS),  # which says what to upload instead
 }
 
 

@@ -207,13 +207,14 @@ def add_files(run: Run, user: User | None, files: Sequence[File[bytes]]) -> Run:
         raise
 
 
-def exclude(run: Run, name: str, user: User | None = None) -> Run:
+def exclude(run: Run, name: str, user: User | None = None, sha256: str = "") -> Run:
     """Continue without a broken host, an uploaded file or what `Run.failure` names as `file` inside an archive: read
-    the others again in a new run.  Raises UploadError or RunError."""
+    the others again in a new run.  sha256: of the file, where two have the name.  Raises UploadError or RunError."""
     with transaction.atomic():
         _only_when_idle(run)
         files = run.profile.files.filter(included=True)
-        if file := files.filter(name=name).first():
+        named = files.filter(name=name)
+        if file := named.filter(sha256__startswith=sha256).first() or named.first():
             if not files.exclude(pk=file.pk).exists():
                 raise UploadError("This is the only file of the profile; upload another one before excluding it.")
             files.filter(pk=file.pk).update(included=False)

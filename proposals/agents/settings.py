@@ -43,7 +43,7 @@ SETTING_WORDS = {
 #: Values that frameworks and people write otherwise.
 VALUE_WORDS = {
     "bfloat16": "bf16", "selective": "minimal", "float16": "fp16", "minimal_with_context": "none",
-    "minimal_flash": "none", **dict.fromkeys(("off", "no", "without", "w/o", "disable", "drop", "dropping"), "none"),
+    "minimal_flash": "none", **dict.fromkeys(("off", "no", "without", "disable", "drop", "dropping"), "none"),
 }  # fmt: skip
 _VALUES = {"remat": REMAT, "weight_sharding": SHARDING, "precision": PRECISIONS, "optimizer": OPTIMIZERS}
 #: Values that are of one key alone, and no other word.
@@ -57,8 +57,9 @@ _SPOKEN = frozenset(("model", "data", "expert", "sequence", "context", "pipeline
 _APART = 2
 _FRAMEWORK = re.compile(r"^(?:(ici|dcn)_)?(\w+?)(?:_model)?_(?:parallelism|parallel_size|parallel_degree)$")
 _GLUED = re.compile(r"^([A-Za-z_]+?)[-_]?([0-9]+)$")
-#: What is named to be left.
-INSTEAD = re.compile(r"(?:\b(?:instead of|than)|,\s*not)\b[^,;.?]*", re.IGNORECASE)
+#: What is named to be left; *not* leaves a setting that follows it, except in a question (*why not fsdp=8*).
+_LEFT_BY_NOT = r"(?<=\w)(?<!\bwhy)(?<!\bdo)\s+not\s+(?=\S*[=\d]|\w+ \d|(?:full|minimal|none|offload)\b)"
+INSTEAD = re.compile(rf"(?:\b(?:instead of|than)\b|,\s*not\b|{_LEFT_BY_NOT})[^,;.?]*|\bnot\b[^,;.?]*?\bbut\b", re.I)
 #: Settings of two words, what stands between a setting and its value, and MaxText's own `none`, which recomputes every
 #: scanned layer.
 _PHRASES = (
@@ -70,13 +71,13 @@ _PHRASES = (
     (re.compile(r"\bremat_policy=none\b"), "remat=full"),
     (re.compile(r"[^\s=:,]+\s*(?:->|→)\s*(\S+)|\b\d+ to (\d+)"), r"\1\2"),  # from the one to the other
     (re.compile(r"\bzero-(\d)", re.IGNORECASE), r"zero\1"),
-    (re.compile(r"(?<=\d)/(?=[A-Za-z])"), " "),
+    (re.compile(r"\bw/o\b", re.IGNORECASE), "without"),
     (INSTEAD, ""),
 )
 _TIMES_NOW = re.compile(
     r"\b(double|twice|halve|half)\s+(?:of\s+)?(?:(?:the|our|this)\s+)?(?:global[- _])?batch\b", re.IGNORECASE
 )
-_TOKEN = re.compile(r"[^\s,;=:?!·×\\\"'()]+|[,;?!]")
+_TOKEN = re.compile(r"[^\s,;=:/?!·×\\\"'()]+|[,;?!]")
 
 
 @dataclass(frozen=True)

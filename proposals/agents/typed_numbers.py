@@ -195,7 +195,7 @@ class Typed:
         if said.isalpha():
             return any(said in text.casefold().split() for text in self.words)
         if said.endswith("-bit"):  # of a precision that the conversation has
-            return any(name.endswith(said.removesuffix("-bit")) for name in self._names if name.isalnum())
+            return any(re.fullmatch(rf"[a-z]*(?:fp|bf|int){said.removesuffix('-bit')}", name) for name in self._names)
         return _TERM.fullmatch(said) is not None
 
     def _said(self, code: str) -> Node | bool:
@@ -240,8 +240,8 @@ class Typed:
         texts += [("x".join(map(str, node.item)), node) for node in self._nodes if isinstance(node.item, list)]
         words = (each for each in texts if re.search(r"[a-z_].*\d|\d.*[a-z_]|\..*\.|\d-", each[0]))
         of_run = re.compile(r"r1\b")
-        known = ((word, None if node is None or of_run.match(node.path) else node) for word, node in words)
-        return dict(sorted(known, key=lambda each: each[1] is None))
+        known = [(word, None if node is None or of_run.match(node.path) else node) for word, node in words][::-1]
+        return dict(sorted(known, key=lambda of: (of[1] is None, not (of[1] and of[1].path.startswith(_CALLS)))))
 
     @cached_property
     def _subjects(self) -> Mapping[str, Node]:

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from perfmodel.config import ExperimentConfig
+from perfmodel.config import ExperimentConfig, micro_batches
 from perfmodel.config_file import config_to_json
 from proposals.launch.file import Header, LaunchFile, comment
 
@@ -29,5 +29,8 @@ def file(config: ExperimentConfig, header: Header) -> LaunchFile:
     """Reads back as `config` itself (`perfmodel.config_file.read_config`)."""
     head = comment([*header.lines("Configuration", "the schema of the configuration file")[:-1],
                     "Check it with: asap predict THIS-FILE"])  # fmt: skip
-    body = yaml.dump(config_to_json(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    data = config_to_json(config)
+    if config.training.micro_batch and config.training.global_batch:  # which decides; both then say the same
+        data["training"]["grad_accum"] = int(micro_batches(config.training, config.mesh))
+    body = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return LaunchFile("config.yaml", "yaml", f"{head}\n{body}")

@@ -35,6 +35,22 @@ def test_a_legal_mesh_is_priced_and_nothing_is_stored(people, ready, other):
     assert (Event.objects.count(), Proposal.objects.count()) == (before, 3)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data=8 seq=1 model=2 remat=minimal", "dcn.data=2 remat=minimal", "--xla_disable_hlo_passes=a,b data=16",
+        "remat=full xla_flags=none", "global_batch=64",
+    ],
+)  # fmt: skip
+def test_what_is_typed_reads_back_from_what_is_written(text):
+    current = {"ici": {"data": 4, "model": 4}, "dcn": {"data": 1}}
+    read = custom_form.read(text, current)
+    again = custom_form.read(custom_form.written(read), current)
+    assert (again.mesh, again.changes) == (read.mesh, read.changes)
+    if "dcn" in text:
+        assert read.mesh == {"ici": {"data": 4, "model": 4}, "dcn": {"data": 2}}
+
+
 def test_what_runs_takes_the_time_it_took(people, ready):
     found = custom_mesh.evaluate(ready.plan, Candidate(CONFIG["mesh"]))
     assert found.predicted.step_time_s.estimate == pytest.approx(1.25)

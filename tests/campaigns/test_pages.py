@@ -11,6 +11,7 @@ from io import StringIO
 import pytest
 
 from campaigns import presentation
+from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns, running
 from experiments.models import Experiment
@@ -46,6 +47,15 @@ def test_the_form_begins_a_campaign_and_leads_to_its_pool(people, ready):
     assert made.constraints == {"keep_remat": True}
     page = client.get(f"/campaigns/{made.pk}/").content.decode()
     assert "The first trial is running" in page
+
+
+def test_what_is_left_empty_has_its_default(people, ready, monkeypatch):
+    monkeypatch.setattr("campaigns.forms.model_missing", lambda: "")
+    empty = dict.fromkeys(("most_tokens", "steps", "tool"), "")
+    draft = CampaignForm({"backend": "modelled", "most_trials": 4, "parallel": 1, **empty})
+    assert draft.is_valid(), draft.errors
+    made = draft.drafted("")
+    assert (made.most_tokens, made.steps, made.tool) == (500_000, 30, "maxtext")
 
 
 def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):

@@ -154,6 +154,18 @@ def test_the_same_report_with_keys_of_the_command_line(tmp_path: Path) -> None:
     assert "listed ops only" in profile.computed["time_share"]
 
 
+def test_exports_are_read_beside_the_trace_viewer_of_the_same_session(exports: dict[str, Path], tmp_path: Path) -> None:
+    viewer = tmp_path / "host.trace.json"
+    event = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:TPU:0"}}
+    viewer.write_text(
+        json.dumps({"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": [event]})
+    )
+    alone = read_profile([str(path) for path in exports.values()])
+    assert read_profile([*map(str, exports.values()), str(viewer)]).step_time_s == alone.step_time_s
+    with pytest.raises(IngestError, match="trace viewer"):
+        read_profile([str(viewer)])
+
+
 def test_tables_as_json_strings_inside_one_object(exports: dict[str, Path], tmp_path: Path) -> None:
     document = {tool: exports[tool].read_text() for tool in TOOLS}
     assert read(tmp_path, document).step_time_s == pytest.approx(100e-6)

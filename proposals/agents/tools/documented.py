@@ -38,10 +38,10 @@ def flags(bench: Workbench, asked: FlagArguments) -> Result:
     if asked.text.strip():
         values = documented.flag_values(asked.text)
         found = dict(documented.named(asked.text))
-        said = [word.partition("=")[0] for word in re.split(r"[\s,;]+", asked.text) if re.search(r"\w[-_]\w", word)]
+        said = dict.fromkeys(re.findall(r"--[\w-]+|\w+_\w+|\w+-\w+-[\w-]+", asked.text))
         unknown = [word for word in said if not any(word.strip("-").lower() in name.lower() for name in found)]
         named = [(name, flag) for name, every in found.items() for flag in (every or (None,))]
-        named += [(word, None) for word in dict.fromkeys(unknown)]
+        named += [(word, None) for word in unknown]
         return Result(base, flags=[_row(bench, name, flag, values) for name, flag in named])
     kinds = frozenset(row.kind for row in bench.diagnosis.collectives)
     reads = [item for item in documented.load().values() if _is_read(item, run, chip_of(bench.config.hardware).kind)]

@@ -395,11 +395,11 @@ def _leads(plans: list[ProposalPlan]) -> Result:
 
 def _launches(bench: Workbench, asked: Look) -> Result:
     """Return launches of the proposals, newest first; files: with which each program would run the proposal."""
-    rows = _rows(bench.retrieval.launches(), asked)
-    note = "" if rows else "No proposal of this run was launched."
     of = proposal(bench, asked.number).proposal if asked.number is not None else None
     with as_tool_error():
         files = launch.files(bench.config, of) if of else ()
+        rows = _rows(bench.retrieval.launches(), asked)
+    note = "" if rows else "No proposal of this run was launched."
     shown = [taken(each, "name text notes", _about=about("stated", each.name)) for each in files]
     return Result(launches=rows, files=shown, note=note, _about=about("measured", "launches"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from agent.tools import Arguments, ToolError
 from experiments.step_profile import MODEL, PROFILE
-from perfmodel.config import ConfigError, ExperimentConfig, flat_sizes, mesh_text, missing_facts
+from perfmodel.config import ConfigError, ExperimentConfig, flat_sizes, mesh_text, micro_batches, missing_facts
 from proposals import facts
 from proposals.agents.retrieval import Unavailable
 from proposals.agents.settings import axis_of, complete, typed_value
@@ -142,12 +142,14 @@ def row(item: ProposalPlan, bench: Workbench, number: int | None, parts: bool = 
     step = item.predicted.step_time_s.estimate if item.predicted.step_time_s else 0.0
     changed = {k: then.get(k, 0.0) - now.get(k, 0.0) for k in dict.fromkeys((*now, *then))} if then else {}
     is_current = keeps(bench.config, item)
-    own = bench.config.training
-    training = own if item.violations else candidate(bench.config, item).training
-    micro = {key: getattr(training, key) for key in ("grad_accum", "micro_batch") if key not in item.changes}
+    follows: dict[str, int] = {}
+    with suppress(ConfigError):
+        made = candidate(bench.config, item)
+        was, becomes = (int(micro_batches(each.training, each.mesh)) for each in (bench.config, made))
+        follows = {"micro_batches": becomes} if becomes not in (was, item.changes.get("grad_accum")) else {}
     return configured(
         mesh_text(item.mesh), item.changes, number, is_current=is_current or None,
-        follows={key: each for key, each in micro.items() if each != getattr(own, key)},
+        follows=follows,
         chips=hardware_of(bench.config, item.changes).chips if changes_chips(item.changes) else None,
         **predicted(item.predicted),
         runs_and_faster_probability=None if is_current else item.confidence,
