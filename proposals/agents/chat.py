@@ -29,7 +29,7 @@ LONGEST_REFERENCE = 400
 MOST_OFFERED = 3
 #: A row of `price` that an answer refers to.
 _ROW = re.compile(r"\b(r\d+)\.configurations\[(\d+)\]")
-NO_MODEL = "Free text needs a language model, and none is configured; an administrator sets one up under Settings."
+NO_MODEL = "Free text needs a language model, and none is set up; an administrator does so under Settings."
 
 
 def provider_name() -> str:

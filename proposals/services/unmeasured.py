@@ -58,7 +58,7 @@ def candidates(proposal: Proposal) -> list[Experiment]:
     ran = Experiment.objects.filter(team_id=proposal.team_id, chip=wanted.hardware.chip, chips=wanted.hardware.chips)
     ran = ran.filter(config__isnull=False, measures=None, created_at__gte=proposal.created_at)
     ran = ran.exclude(pk=proposal.experiment_id)
-    # What earlier versions were told not to be a run of it.
+    # Under earlier versions people could say that an experiment is no run of it.
     ran = ran.exclude(events__kind="measurement", events__data__dismissed=proposal.pk)
     # Few meshes are the same: only those experiments are read whole.
     meshes = ran.only("pk", "mesh", "config")[:MOST_LOOKED_AT]
