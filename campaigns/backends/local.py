@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -42,10 +43,12 @@ class Local:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(config_to_json(config)), encoding="utf-8")
             with (folder / "log").open("wb") as log, (folder / "result").open("wb") as result:
+                # In a session of its own a trial would outlive a campaign that is killed.
+                dies_with_us = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+                command = [*dies_with_us, *self.command, str(folder / "config.json")]
                 process = child.launch(
-                    [*self.command, str(folder / "config.json")], environment(SYSTEM, PYTHON, DEVICES, JAX),
-                    folder=folder, stdout=result, stderr=log,
-                )  # fmt: skip
+                    command, environment(SYSTEM, PYTHON, DEVICES, JAX), folder=folder, stdout=result, stderr=log
+                )
                 timed_out = self._wait(process, stop)
             text, said = _ends((folder / "log").read_bytes()), {}
             with suppress(ValueError):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from knowledge.models import Document, Passage
@@ -51,6 +51,7 @@ class FoundSerializer(serializers.Serializer[Any]):
     why = FoundWhySerializer(source="hit")
 
 
+@extend_schema_serializer(many=False)
 class AnswerSerializer(serializers.Serializer[Any]):
     """mode: lists searched.  embedder: embedding model used, empty if none; notes: what could not be done."""
 

@@ -46,10 +46,12 @@ class KnowledgeSearchView(GenericViewSet[Passage]):
     serializer_class = AnswerSerializer
     permission_classes = [IsAuthenticated]
     filterset_class = PassageFilters
+    pagination_class = None
 
     @extend_schema(
         operation_id="knowledge_search",
         parameters=[
+            OpenApiParameter("q", required=True, description="Query in words, or a question."),
             OpenApiParameter("k", OpenApiTypes.INT, description=f"Number of results; default 5, at most {MOST}."),
             OpenApiParameter("offset", OpenApiTypes.INT, description="Number of results to skip, at most 200."),
             _TEAM,

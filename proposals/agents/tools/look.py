@@ -20,10 +20,12 @@ from experiments.step_profile import MODEL, PROFILE
 from formatting import did_you_mean
 from perfmodel.config import ConfigError, missing_facts
 from perfmodel.config_file import config_to_json
+from perfmodel.workload import chip_of
 from proposals import launch
 from proposals.agents.tool_result import ABOUT, Result, about, present, taken
 from proposals.agents.tools.shared import Absent, as_tool_error, current, memory_parts, proposal, row
 from proposals.agents.workbench import ProposalState, Workbench
+from proposals.compiling import targets
 from proposals.compiling.wording import sentence
 from proposals.plan import ProposalPlan
 
@@ -286,6 +288,7 @@ def _memory(bench: Workbench, asked: Look) -> Result:
         held = bench.plan.baseline.hbm_per_chip_bytes
     training, schedule, is_fsdp = config.training, memory.schedule, config.training.weight_sharding == "fsdp"
     groups = (hbm.by_kind(schedule), hbm.by_module(schedule)) if schedule else ((), ())
+    buffers, kind = _rows(schedule.buffers, asked) if schedule else (), chip_of(config.hardware).kind
     kinds, modules = (
         [
             taken(each, "name size_bytes count", peak_share=each.share, _about=about("measured", each.name))
@@ -304,8 +307,11 @@ def _memory(bench: Workbench, asked: Look) -> Result:
             "weight_shards": config.mesh.size("model", "pipeline", "expert", *["fsdp"] * is_fsdp)
             * config.mesh.ici_size(*["data"] * is_fsdp),
         },
-        compile_check=sentence(bench.compiled) if bench.compiled else NOT_COMPILED,
-        at_peak=kinds, at_peak_by_module=modules, peak_set_by=hbm.statement(memory),
+        compile_check=sentence(bench.compiled) if bench.compiled
+        else NOT_COMPILED if targets.installed(kind) else targets.not_installed(kind),
+        at_peak_bytes=schedule.peak_bytes if schedule else None, at_peak=kinds, at_peak_by_module=modules,
+        largest=[taken(each, "name kind shape size_bytes", _about=about("measured", each.name)) for each in buffers],
+        peak_set_by=hbm.statement(memory),
         note=_BUFFERS if schedule and memory.peak_bytes is None else "",
         _about=about("predicted", "memory per chip", "kpi:memory"),
     )  # fmt: skip
@@ -399,7 +405,7 @@ def _launches(bench: Workbench, asked: Look) -> Result:
     with as_tool_error():
         files = launch.files(bench.config, of) if of else ()
         rows = _rows(bench.retrieval.launches(), asked)
-    note = "" if rows else "No proposal of this run was launched."
+    note = "" if rows else "No proposal of this run was launched; with a proposal's number this has its launch files."
     shown = [taken(each, "name text notes", _about=about("stated", each.name)) for each in files]
     return Result(launches=rows, files=shown, note=note, _about=about("measured", "launches"))
 
