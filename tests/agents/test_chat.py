@@ -134,7 +134,7 @@ def test_without_a_language_model_it_says_so_and_does_nothing(monkeypatch: pytes
     for name in [name for name in os.environ if name.startswith(("OPENAI_", "ASAP_LLM_"))]:
         monkeypatch.delenv(name)
     (stopped,) = chat.answer(bench(), Ask("Why?"))
-    assert isinstance(stopped, Stopped) and "No language model" in stopped.sentence
+    assert isinstance(stopped, Stopped) and "needs a language model" in stopped.sentence
 
 
 def test_a_configuration_that_was_priced_is_offered_as_a_proposal(talk: Talk) -> None:
