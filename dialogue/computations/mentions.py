@@ -127,7 +127,8 @@ def mentions_of(bench: Workbench, text: str, before: Sequence[str] = ()) -> Ment
     likely = max(shared, key=lambda name: shared[name], default="")
     wide = [axis for axis, size in (*mesh.ici, *mesh.dcn) if size > 1]
     axes = {axis for axis, _ in (*mesh.ici, *mesh.dcn)} | {"dcn", *(each.axis for each in diagnosis.collectives)}
-    chips = [chip for word in words if (chip := word.removesuffix("s")) in load_chips() and chip != now.chip]
+    named = (re.sub(r"(?:s|-\d+)$", "", word) for word in words)  # `v6e-4` is of v6e, `h100s` are h100
+    chips = [chip for chip in named if chip in load_chips() and chip != now.chip]
     per_host = load_chips()[chips[0] if chips else now.chip].chips_per_host
     found = sorted(_COUNT.finditer(text), key=lambda count: bool(count["host"]))
     counts = [int(count[1]) * (per_host if count["host"] else 1) for count in found]

@@ -171,11 +171,10 @@ def _place(key: str, tokens: Sequence[str], most: int) -> int | None:
 
 
 def _split(token: str, mesh: Mesh) -> list[str]:
-    """`tp4` as `tp`, `4`, where the letters are an axis."""
+    """`tp4` as `tp`, `4`, where the letters are an axis or a key."""
     glued = _GLUED.match(token)
-    return (
-        [glued[1], glued[2]] if glued and axis_of(mesh, glued[1].lower()) and token.lower() not in _ALONE else [token]
-    )
+    name = glued[1].lower() if glued and token.lower() not in _ALONE else ""
+    return [glued[1], glued[2]] if glued and (axis_of(mesh, name) or name in SETTING_WORDS) else [token]
 
 
 def _value(key: str, text: str) -> Any:

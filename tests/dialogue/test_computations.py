@@ -136,6 +136,7 @@ SETTINGS = [
     ("micro batch 2, gradient accumulation of 16", {}, {"micro_batch": 2, "grad_accum": 16}),
     ("data=8→16, remat = none → full", {"data": 16}, {"remat": "full"}),
     ("mbs 4 -> 8, global batch from 256 to 512", {}, {"micro_batch": 8, "global_batch": 512}),
+    ("tp4 mbs1 ga16", {"model": 4}, {"micro_batch": 1, "grad_accum": 16}),
     ("remat full not minimal", {}, {"remat": "full"}), ("micro_batch 2 not micro_batch 4", {}, {"micro_batch": 2}),
     ("why not tp=4?", {"model": 4}, {}), ("does it not fit at batch 512", {}, {"global_batch": 512}),
     ("remat=full/batch=512", {}, {"remat": "full", "global_batch": 512}),
