@@ -16,7 +16,7 @@ from django.db.models import F, OrderBy, Q, QuerySet
 from django.utils.datastructures import MultiValueDict
 from django_filters.rest_framework import DjangoFilterBackend
 
-from accounts.text import clean
+from formatting.text import clean
 
 
 class TextFilter(django_filters.CharFilter):

@@ -16,7 +16,7 @@ from rest_framework.viewsets import GenericViewSet
 from accounts.models import Role, Team
 from accounts.permissions import membership_in, refusal, team_ids
 from accounts.services import current_membership
-from accounts.text import whole_number
+from formatting.numbers import whole_number
 
 M = TypeVar("M", bound=Model)
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from formatting.numbers import whole_number
 from formatting.text import clean
-
-__all__ = ["UNPRINTABLE", "clean", "display_name", "one_line", "whole_number"]
 
 #: Control characters, ends of lines, what is not seen at all, and what turns the direction of what follows (a name
 #: could pretend another ending).  Joiners stay: words of several languages have them.

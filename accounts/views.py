@@ -24,8 +24,8 @@ from accounts.confinement import login
 from accounts.models import Membership, Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from audit.models import Action
+from formatting.numbers import whole_number
 
 
 def _next(request: HttpRequest) -> str:

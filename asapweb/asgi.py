@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 import threading
 from contextlib import suppress
 
@@ -12,25 +11,22 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "asapweb.settings")
 os.environ.setdefault("ASAP_DATABASE_POOL", "1")
 
 import django
-from django.core.handlers.asgi import ASGIHandler
 
 from asapweb.body_limit import BodyLimit
 from asapweb.environment import home_folder
 
-#: Bodies and the files in them lie on the disk of the uploads, where there is room for them.
-UPLOADING = home_folder() / "uploading"
+# Before the settings look for it: bodies are received there.
 with suppress(OSError):
-    UPLOADING.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tempfile.tempdir = str(UPLOADING)
+    (home_folder() / "uploading").mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _application() -> BodyLimit:
     django.setup(set_prefix=False)
     from django.conf import settings
 
-    from asapweb.receiving import is_known  # its models want Django to be set up
+    from asapweb.receiving import Handler, is_known  # its models want Django to be set up
 
-    return BodyLimit(ASGIHandler(), settings.MAX_REQUEST_BYTES, UPLOADING, is_known)
+    return BodyLimit(Handler(), settings.MAX_REQUEST_BYTES, settings.UPLOADING, is_known)
 
 
 def _load_pages() -> None:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import formatting
-from accounts.text import whole_number
 from asapweb.error_pages import wants_json
 from disk import space
+from formatting.numbers import whole_number
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -42,7 +42,7 @@ COPIES = 2
 DRAINED, DRAINED_OF_STRANGERS_BYTES, DRAINED_S = 4, 16_000_000, 120.0
 
 
-class Refused(Exception):
+class BodyRefusedError(Exception):
     """A body is not taken any further; status, sentence and headers of the answer."""
 
     def __init__(self, status: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
@@ -54,7 +54,7 @@ class BodyLimit:
     """ASGI application around another one, which reads the body of a request before it answers.
 
     limit_bytes: of one body.  folder: where bodies are kept while they arrive, on the disk of the uploads.  is_known:
-    whether the scope of a request carries a session or a token of somebody; may raise Refused.
+    whether the scope of a request carries a session or a token of somebody; may raise BodyRefusedError.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class BodyLimit:
             await self.application(scope, body.receive, answer)
             if body.refusal is not None:
                 raise body.refusal
-        except Refused as refused:
+        except BodyRefusedError as refused:
             await body.drain(refused)
             await _say(scope, refused, send)
         except OSError as error:
             if is_answered or not space.is_full(error):
                 raise
-            await _say(scope, Refused(507, space.sentence(error)), send)
+            await _say(scope, BodyRefusedError(507, space.sentence(error)), send)
         finally:
             self.bodies.discard(body)
 
@@ -108,7 +108,7 @@ class Body:
         self.complete = False
         self.known = False
         self.began = time.monotonic()
-        self.refusal: Refused | None = None
+        self.refusal: BodyRefusedError | None = None
 
     @property
     def length(self) -> int:
@@ -127,7 +127,7 @@ class Body:
             return await self.source()
         try:
             return await self._checked()
-        except Refused as refused:
+        except BodyRefusedError as refused:
             self.refusal = refused
             return {"type": "http.disconnect"}
 
@@ -138,7 +138,7 @@ class Body:
             message = await asyncio.wait_for(self._next(), max(left_s, 0.0))
         except TimeoutError:
             sentence = "The request timed out; check the connection and send it again."
-            raise Refused(408, sentence, (b"connection", b"close")) from None
+            raise BodyRefusedError(408, sentence, (b"connection", b"close")) from None
         await self.check()
         return message
 
@@ -149,30 +149,30 @@ class Body:
         return message
 
     async def check(self) -> None:
-        """Raises Refused where no more of the body is taken."""
+        """Raises BodyRefusedError where no more of the body is taken."""
         limit = self.limit
         if self.length > limit.limit_bytes:
             largest = formatting.limit(limit.limit_bytes, "bytes")
             sentence = f"The upload is larger than {largest}: send fewer steps, or raise ASAP_MAX_UPLOAD_MB."
-            raise Refused(413, sentence)
+            raise BodyRefusedError(413, sentence)
         if self.length > ANYBODY_BYTES and not self.known:
             self.known = await limit.is_known(self.scope)
             if not self.known:
                 most = formatting.limit(ANYBODY_BYTES, "bytes")
                 sentence = f"Sign in or send a valid API token to send more than {most}."
-                raise Refused(401, sentence, (b"www-authenticate", b"Token"))
+                raise BodyRefusedError(401, sentence, (b"www-authenticate", b"Token"))
         of_strangers = sum(body.received for body in limit.bodies if not body.known)
         if not self.known and of_strangers > STRANGERS_BYTES:
             sentence = "The server is receiving too many requests; try again in a minute."
-            raise Refused(503, sentence, (b"retry-after", b"60"))
+            raise BodyRefusedError(503, sentence, (b"retry-after", b"60"))
         if self.still_needs:
             try:
                 space.require(limit.folder, sum(body.still_needs for body in limit.bodies))
             except space.NoSpace:
                 free, keep = space.free_bytes(limit.folder), space.keep_free_bytes()
-                raise Refused(507, space.refusal("The upload", free, self.still_needs, keep)) from None
+                raise BodyRefusedError(507, space.refusal("The upload", free, self.still_needs, keep)) from None
 
-    async def drain(self, refused: Refused) -> None:
+    async def drain(self, refused: BodyRefusedError) -> None:
         """Read on for a while, so that a client that is still sending gets its answer; not where it waits for a word
         before it sends, or is slow."""
         waits = any(name == b"expect" for name, _ in self.scope["headers"]) and self.received == 0
@@ -185,7 +185,7 @@ class Body:
                     await self._next()
 
 
-async def _say(scope: Message, refusal: Refused, send: Send) -> None:
+async def _say(scope: Message, refusal: BodyRefusedError, send: Send) -> None:
     accepted = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
     as_json = wants_json(scope["path"], accepted)
     said = {"detail": refusal.sentence, "error": refusal.sentence}

@@ -12,7 +12,7 @@ from typing import Any
 from django.http import Http404, HttpRequest
 from django.utils.deprecation import MiddlewareMixin
 
-from accounts.text import clean
+from formatting.text import clean
 
 
 class CleanTextMiddleware(MiddlewareMixin):

@@ -58,7 +58,7 @@ READERS = (
 )
 
 
-class Refused(Exception):
+class CallRefusedError(Exception):
     """What the API answers where it does not do what was asked, as a sentence."""
 
 
@@ -81,12 +81,12 @@ class Api:
             async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=TIMEOUT_S) as client:
                 response = await client.request(method, path, **more)
         except httpx.HTTPError as error:
-            raise Refused(
+            raise CallRefusedError(
                 f"{self.url} does not answer ({type(error).__name__}); is the application running?"
             ) from error
         if response.is_success:
             return response.json()
-        raise Refused(_sentence(response))
+        raise CallRefusedError(_sentence(response))
 
 
 def _sentence(response: httpx.Response) -> str:
@@ -105,7 +105,7 @@ def make_server(url: str, token: str = "") -> Server[Any]:
         given = context.request.headers.get("authorization", "") if context.request is not None else ""
         own = given.partition(" ")[2].strip() or token
         if not own:
-            raise Refused("No token: send `Authorization: Bearer …` with a token from Settings → API tokens.")
+            raise CallRefusedError("No token: send `Authorization: Bearer …` with a token from Settings → API tokens.")
         return Api(url, own)
 
     async def list_tools(
@@ -119,7 +119,7 @@ def make_server(url: str, token: str = "") -> Server[Any]:
     ) -> types.CallToolResult:
         try:
             result = await call(api(context), params.name, dict(params.arguments or {}))
-        except Refused as error:
+        except CallRefusedError as error:
             return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
         return types.CallToolResult(content=[types.TextContent(type="text", text=_text(result))])
 
@@ -135,7 +135,7 @@ def _tool(described: Mapping[str, Any]) -> types.Tool:
 
 
 async def call(api: Api, name: str, given: dict[str, Any]) -> Any:
-    """The result of one tool.  Raises Refused with the API's sentence."""
+    """The result of one tool.  Raises CallRefusedError with the API's sentence."""
     match name:
         case "list_experiments":
             return await api.get("/api/experiments/", q=given.get("search"), offset=given.get("offset"))
@@ -151,7 +151,7 @@ async def _newest(api: Api, path: str, given: Mapping[str, Any], what: str) -> A
     listed = await api.get(path, experiment=given.get("experiment"))
     rows = listed["results"] if isinstance(listed, dict) else listed
     if not rows:
-        raise Refused(f"Experiment {given.get('experiment')} has no {what} yet, or belongs to another team.")
+        raise CallRefusedError(f"Experiment {given.get('experiment')} has no {what} yet, or belongs to another team.")
     return await api.get(f"{path}{max(row['id'] for row in rows)}/")
 
 

@@ -164,6 +164,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 5_000_000  # form fields; files are not counted
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 DATA_UPLOAD_MAX_NUMBER_FILES = 512  # one profile for each host
 FILE_UPLOAD_PERMISSIONS = 0o600
+#: Bodies and the files in them are received here, on the disk of the uploads, where there is room for them.
+UPLOADING = ASAP_HOME / "uploading"
+FILE_UPLOAD_TEMP_DIR = str(UPLOADING) if UPLOADING.is_dir() else None
 
 #: What a Prometheus server sends for `/metrics`; empty: there are none.
 METRICS_TOKEN = os.environ.get("ASAP_METRICS_TOKEN", "")

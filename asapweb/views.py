@@ -17,7 +17,6 @@ from accounts.filters import SortFilter
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from accounts.text import clean, whole_number
 from asapweb import run_list
 from asapweb.waiting import waiting, with_review_state
 from diagnosis.report import BOTTLENECKS
@@ -26,6 +25,8 @@ from experiments import bars
 from experiments.filters import ExperimentSearch
 from experiments.models import Event, Experiment, Run, RunStatus, SavedView
 from experiments.progress import PROGRESS_EVENTS, steps_of
+from formatting.numbers import whole_number
+from formatting.text import clean
 from proposals.models import Proposal
 
 EXPERIMENTS_ON_PAGE = 25

@@ -155,7 +155,7 @@ def work(pk: int, trials: int) -> None:
     config = parse_config(CONFIG)[0]
     runs = read_landscape(config, landscape(trials))
     field = Space(config, listed(runs.configs), 0, len(runs.configs), {})
-    spaces.field_of = lambda _: field
+    spaces.space_of = lambda _: field
     running.backend_of = lambda _: runs
 
     while Campaign.objects.filter(pk=pk, status="running").exists():

@@ -49,8 +49,5 @@ class CampaignForm(forms.ModelForm):
         """server: the address that the browser uses, to which the cluster reports where the team names no other."""
         draft, hours = self.instance, self.cleaned_data["most_hours"]
         draft.server, draft.most_s = server, hours and hours * HOUR_S
-        for name in ("most_tokens", "steps", "tool"):
-            if name in self.cleaned_data and not self.cleaned_data[name]:
-                setattr(draft, name, getattr(Campaign(), name))
         draft.constraints = {name: True for name in KEPT if self.cleaned_data[name]}
         return draft

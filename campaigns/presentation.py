@@ -1,4 +1,4 @@
-"""What the page of a campaign shows: rows, the points of its charts, and what each parameter matters."""
+"""Contents of the page of a campaign: rows, points of its charts, and the importance of each parameter."""
 
 from __future__ import annotations
 

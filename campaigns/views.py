@@ -12,13 +12,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
-from accounts.text import whole_number
 from campaigns import presentation
 from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, Trial
 from campaigns.services import campaigns as services
 from experiments.pages import experiment_page
 from experiments.services import configuration
+from formatting.numbers import whole_number
 from perfmodel.config import missing_facts
 from proposals import facts
 

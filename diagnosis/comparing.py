@@ -14,13 +14,13 @@ from django.http import Http404
 
 from accounts.models import Role, Team, User
 from accounts.permissions import get_for
-from accounts.text import whole_number
 from diagnosis.compare import compare
 from diagnosis.compare.comparison import Comparison, OpChange
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import OP, Diagnosis
 from experiments.models import Profile
 from experiments.services import configuration
+from formatting.numbers import whole_number
 from perfmodel.config import ExperimentConfig
 
 #: Profiles that the chooser offers, the newest of them.

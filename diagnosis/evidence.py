@@ -10,12 +10,12 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum
 
 import formatting
-from accounts.text import whole_number
 from diagnosis import presentation
 from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import AxisCollective, Finding, SourcedValue
 from experiments import bars, glossary
 from experiments.step_profile import Timeline
+from formatting.numbers import whole_number
 
 #: Rows of a panel; how many more there are is said.
 MOST_ROWS = 100

@@ -20,8 +20,8 @@ from diagnosis.models import DiagnosisRecord, OpRow
 from diagnosis.report import DIAGNOSIS, OP, Diagnosis, OpDiagnosis
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs
-from experiments.services.text import clean_json
 from experiments.step_profile import PROFILE
+from formatting.text import clean_json
 
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500

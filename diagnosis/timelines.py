@@ -134,7 +134,8 @@ _tiles = LruCache(KEPT_TILES)
 
 
 def host_places(hosts: Sequence[str]) -> dict[str, str]:
-    """What tells hosts apart, from the last word that they share: `host-0` of `run-7-host-0`; empty for one host."""
+    """Return a short name of each host, from the last word that all share: `host-0` for `run-7-host-0`; empty for one
+    host."""
     names = {host: host.split("-") for host in hosts}
     if len(names) < 2:
         return {}

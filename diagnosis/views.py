@@ -13,7 +13,6 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from diagnosis import evidence as behind
 from diagnosis import presentation, services
 from diagnosis.analyzer import report
@@ -25,6 +24,7 @@ from experiments.models import RunStatus
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.templatetags.components import BOTTLENECK_CLASS
 from experiments.views import progress_context, waiting_form
+from formatting.numbers import whole_number
 
 #: What bounds an op, in the words of the legend.
 BOUNDS = {"compute": "Compute", "Compute": "Compute", "MXU": "Compute"}

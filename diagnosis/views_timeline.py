@@ -12,7 +12,6 @@ from django.urls import reverse
 
 from accounts.models import Role
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from diagnosis import timelines
 from diagnosis.timelines import PS, Timeline
 from experiments.live import one_by_one
@@ -20,6 +19,7 @@ from experiments.models import Profile
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.services import traces
 from experiments.trace import OPS, Trace, perfetto, sums
+from formatting.numbers import whole_number
 
 #: Of a highlighted or searched op, so many spans can be stepped through.
 MOST_SPANS = 2000

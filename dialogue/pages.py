@@ -9,11 +9,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from accounts.text import whole_number
 from dialogue import presentation
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.pages import ExperimentPage
+from formatting.numbers import whole_number
 
 
 def answers() -> QuerySet[Message]:

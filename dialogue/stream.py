@@ -18,11 +18,11 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import Role
 from accounts.permissions import get_for
-from accounts.text import whole_number
 from dialogue.models import Message, Thread
 from experiments import live
 from experiments.live import Part, Watchers
 from experiments.stream import SignedOut, authenticated_user
+from formatting.numbers import whole_number
 
 #: Text comes in pieces of this age at most.
 POLL_EVERY_S = 0.04

@@ -10,10 +10,10 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from dialogue.services import recorded_answers
 from experiments import event_words
 from experiments.pages import experiment_page
+from formatting.numbers import whole_number
 
 
 @require(Role.VIEWER, "GET", htmx=True)

@@ -46,6 +46,10 @@ class RunStatus(models.TextChoices):
         return self not in (RunStatus.READY, RunStatus.FAILED, RunStatus.CONFIGURING)
 
 
+#: Of the name of an experiment.
+NAME_CHARACTERS = 200
+
+
 class ReviewState(models.TextChoices):
     """What people decided on an experiment's proposals so far."""
 
@@ -62,7 +66,7 @@ class Experiment(models.Model):
     """
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="experiments")
-    name = models.CharField(max_length=200)
+    name = models.CharField(max_length=NAME_CHARACTERS)
     origin = models.CharField(max_length=20, choices=Origin, default=Origin.UPLOADED)
     label = models.CharField(max_length=200, blank=True)  # e.g. "reconstructed from the paper"
     config = OrderedJSONField(null=True, blank=True)  # the contract's JSON; null until the user gave one

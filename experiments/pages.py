@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from accounts.models import Membership, Role
 from accounts.permissions import check
-from experiments.models import Experiment, Run
+from experiments.models import Experiment, ReviewState, Run
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ExperimentPage:
             "trial_count": sum(plan == made[0][0] and kind != "keep" for plan, _, kind in made),
             "event_count": experiment.events.count(),
             "approved": approved,
-            "open_review": "proposed" in newest and not approved and not experiment.sample,
+            "open_review": experiment.review == ReviewState.OPEN and not experiment.sample,
             "evidence_base": reverse("experiment", args=[experiment.pk]) + "evidence/",
             **more,
         }

@@ -14,11 +14,11 @@ from rest_framework.exceptions import AuthenticationFailed
 from accounts.confinement import TokenAuthentication
 from accounts.models import Role
 from accounts.permissions import get_for
-from accounts.text import whole_number
 from experiments import live
 from experiments.live import Part, Watchers
 from experiments.models import Experiment, RunStatus
 from experiments.services import events
+from formatting.numbers import whole_number
 
 BATCH = 500
 

@@ -11,11 +11,11 @@ from django.db.models.functions import Left
 from django_filters import ChoiceFilter
 
 from accounts.filters import Filters, TextFilter
-from accounts.text import whole_number
 from experiments import event_text
 from experiments.event_words import ACTORS, Line, describe
 from experiments.fields import OrderedJSONField
 from experiments.models import Event, Experiment, RunStatus
+from formatting.numbers import whole_number
 
 PAGE_SIZE = 100
 #: Events before the one that an address names.

@@ -14,7 +14,6 @@ from django.urls import reverse
 from accounts.models import Role, Team
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from experiments import config_form
 from experiments.consistency import Contradiction, Mark, Prefilled, as_table
 from experiments.models import Experiment, RunStatus
@@ -22,6 +21,7 @@ from experiments.pages import ExperimentPage, experiment_page
 from experiments.progress import PROGRESS_EVENTS, steps_of
 from experiments.services import against_profile, deleting, runs, uploads
 from experiments.services import configuration as configurations
+from formatting.numbers import whole_number
 from perfmodel.catalogue import model_names
 from perfmodel.chips import load_chips
 from perfmodel.config import ROLES

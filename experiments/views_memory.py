@@ -11,11 +11,11 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from experiments import event_words, timeline
 from experiments.models import Event
 from experiments.pages import experiment_page
 from experiments.services import events
+from formatting.numbers import whole_number
 
 
 @require(Role.VIEWER, "GET", htmx=True)

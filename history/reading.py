@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from experiments.services.text import clean, clean_json
+from formatting.text import clean, clean_json
 from history.record import BOTTLENECKS, CHANGES, FAILURES, OUTCOMES, PROVENANCES, RECORD, Record, Side, outcome_of
 from perfmodel.catalogue import read_model
 from perfmodel.chips import get_chip, load_chips

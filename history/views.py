@@ -14,7 +14,7 @@ from accounts.facets import chips
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, check, require, team_ids
-from accounts.text import whole_number
+from formatting.numbers import whole_number
 from history import presentation
 from history.models import HistoryRecord
 from history.services import formats, search, similar, store

@@ -51,7 +51,7 @@ def choose(request: MemberRequest) -> HttpResponse:
 
 @require(Role.VIEWER, "GET")
 def file(request: MemberRequest, pk: int) -> HttpResponse:
-    """What became of the rows of a file."""
+    """Show which rows of a file were imported, and what is wrong with the others."""
     made = get_for(request.user, _FOUND, Role.VIEWER, pk=pk)
     report = made.report
     context = {

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from errno import EDQUOT, ENOSPC
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
@@ -163,16 +164,16 @@ class Jobs(Generic[M]):
         """Keep a row that was taken while the block works on it.
 
         An `expected` error ends it by `fail`, with its sentence.  Our own faults do too, and are raised again; where
-        the database is away, or the system fails (a full disk), the row is left for the sweep.
+        the database is away or a disk is full, which pass by themselves, the row is left for the sweep.
         """
         try:
             with self.beating(row.pk, row.worker, *duties):
                 yield
         except expected as error:
             fail(row, str(error))
-        except (OperationalError, InterfaceError, OSError):
-            raise
         except Exception as error:
+            if isinstance(error, OperationalError | InterfaceError) or getattr(error, "errno", 0) in (ENOSPC, EDQUOT):
+                raise
             logger.exception("%s %s failed", self.model._meta.label_lower, row.pk)
             name = self.model._meta.verbose_name
             fail(row, f"Internal error ({type(error).__name__}); retry, or report {name} {row.pk}.")

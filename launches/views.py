@@ -13,8 +13,8 @@ from django.views.decorators.http import require_GET
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
-from accounts.text import whole_number
 from experiments.pages import experiment_page
+from formatting.numbers import whole_number
 from launches import backends
 from launches.models import ArmRun, Launch
 from launches.presentation import card

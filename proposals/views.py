@@ -10,10 +10,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
-from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import ExperimentPage, experiment_page
 from experiments.views import progress_context
+from formatting.numbers import whole_number
 from proposals import constraint_form, facts, presentation, views_compile
 from proposals.models import FAILURE_WORDS, Decision, PlanRecord, Proposal
 from proposals.proposer.words import MODEL_UNKNOWN

@@ -9,8 +9,8 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from experiments.pages import experiment_page
+from formatting.numbers import whole_number
 from proposals import constraint_form
 from proposals.constraints import Constraints
 from proposals.models import Measurement, PlanRequest, Proposal

@@ -8,8 +8,8 @@ from django.shortcuts import redirect, render
 from accounts.models import Role
 from accounts.pages import refusals_as_messages
 from accounts.permissions import MemberRequest, require
-from accounts.text import whole_number
 from experiments.pages import experiment_page
+from formatting.numbers import whole_number
 from proposals.consulted import state
 from proposals.services import consulting, regenerating
 

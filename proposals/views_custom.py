@@ -10,9 +10,9 @@ from django.urls import reverse
 from accounts.models import Role
 from accounts.pages import page_or_part
 from accounts.permissions import MemberRequest, get_for, require
-from accounts.text import whole_number
 from diagnosis.models import DiagnosisRecord
 from experiments.pages import experiment_page
+from formatting.numbers import whole_number
 from perfmodel.config import ConfigError
 from proposals import custom_form, presentation
 from proposals.candidate import Candidate

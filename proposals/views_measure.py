@@ -13,9 +13,9 @@ from django.shortcuts import redirect, render
 from accounts.models import Role
 from accounts.pages import page_or_part, refusals_as_messages
 from accounts.permissions import MemberRequest, get_for, require
-from accounts.text import whole_number
 from experiments import views, views_step_time
 from experiments.models import Experiment
+from formatting.numbers import whole_number
 from perfmodel.reading import parse_text
 from proposals import measured
 from proposals.drawing import reliability_plot

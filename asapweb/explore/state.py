@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
-from accounts.text import whole_number
 from experiments import config_form
+from formatting.numbers import whole_number
 from perfmodel import config_file
 from perfmodel.chips import load_chips
 from perfmodel.config import ConfigError, ExperimentConfig, Hardware, Mesh, Training

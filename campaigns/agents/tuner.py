@@ -23,7 +23,7 @@ from agent.provider.base import Provider
 from agent.tools import AnswerError, NoArguments, Tool, parse
 from campaigns.agents.view import Question, Tools
 from campaigns.engine.acquisition import ScoredCandidate
-from campaigns.engine.space import Refused, key_of
+from campaigns.engine.space import NoCandidateError, key_of
 from experiments.sentences import Sentence, join, say
 from perfmodel.config import ConfigError, mesh_text
 from proposals.agents.drafts import Sources, look, prompt
@@ -67,7 +67,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Advised:
-    """What came of asking, kept by the campaign until it is planned.
+    """The answer of the language model, kept by the campaign until it is planned.
 
     model: who was asked.  refused: sentences on what it last asked for and did not get.  sentence: why the built-in
     choice is used.
@@ -180,7 +180,7 @@ def _judged(question: Question, answer: TrialRequests, results: tuple[ToolReturn
             why = "It is requested twice." if row in seen else question.acquisition.refused(row)
         except ConfigError as error:
             why = f"It is not a valid configuration: {error}"
-        except Refused as refused:
+        except NoCandidateError as refused:
             why = str(refused)
         if why:
             judged.append(_Judged(place, what, refused=why))

@@ -12,7 +12,7 @@ import numpy as np
 from agent.tools import ToolError
 from campaigns.engine.acquisition import Acquisition, ScoredCandidate
 from campaigns.engine.pool import Trial
-from campaigns.engine.space import Refused, Space, key_of, parameters_of, settings_of
+from campaigns.engine.space import NoCandidateError, Space, key_of, parameters_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.roofline import mfu
 from proposals.agents.tool_result import present
@@ -74,7 +74,7 @@ class Tools:
         trial so far, chance to run; or the rule that refuses it."""
         try:
             row = self.question.space.find(asked.candidate(self.question.space.config))
-        except (Refused, ConfigError) as refused:
+        except (NoCandidateError, ConfigError) as refused:
             raise ToolError(str(refused)) from None
         return self.priced(self.question.acquisition.choice(row))
 

@@ -30,7 +30,7 @@ MOST_PRICED = 400_000
 LEAST_FIT = 0.05
 
 
-class Refused(Exception):
+class NoCandidateError(Exception):
     """It cannot be tried in this campaign.  The text is a sentence that names the rule."""
 
 
@@ -55,20 +55,20 @@ class Space:
         return {key_of(config): row for row, config in enumerate(self.candidates.configs)}
 
     def find(self, of: MeshAndChanges) -> int:
-        """Return the row of a mesh with training keys, however they are written.  Raises Refused."""
+        """Return the row of a mesh with training keys, however they are written.  Raises NoCandidateError."""
         try:
             own, change = read_mesh(self.config, of.mesh), given_changes(self.config, of.changes)
             change = split_once(self.config, own, change)
         except ConfigError as error:
-            raise Refused(f"It is not a valid configuration: {error}") from None
+            raise NoCandidateError(f"It is not a valid configuration: {error}") from None
         if wrong := products(self.config, own):
-            raise Refused(wrong[0].reason)
+            raise NoCandidateError(wrong[0].reason)
         if fixed := sorted(set(change) - set(settings_of(self.config))):
-            raise Refused(f"A campaign does not change {', '.join(fixed)}.")
+            raise NoCandidateError(f"A campaign does not change {', '.join(fixed)}.")
         asked = replace(candidate(self.config, Candidate(own.to_json(), change)), measured=None)
         row = self.by_key.get(key_of(asked))
         if row is None:
-            raise Refused(self._why_not(own, change))
+            raise NoCandidateError(self._why_not(own, change))
         return row
 
     def _why_not(self, mesh: Mesh, change: Change) -> str:

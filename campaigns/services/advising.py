@@ -28,7 +28,7 @@ from campaigns.models import Campaign
 from campaigns.services.queues import CAMPAIGNS
 from experiments.codec import Codec
 from experiments.sentences import Sentence
-from experiments.services.text import clean_json
+from formatting.text import clean_json
 from jobs import workers
 from jobs.jobs import released
 from proposals.agents import endpoint

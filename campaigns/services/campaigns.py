@@ -35,7 +35,8 @@ MOST_OPEN = 5
 
 
 class CampaignError(Refused):
-    """It cannot be done as draft.  field: of the request or the configuration (dotted) that is at fault, if one is."""
+    """What is asked of a campaign cannot be done.  field: the one at fault, of the request or (dotted) of the
+    configuration; empty where none is."""
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
@@ -56,6 +57,8 @@ def begin(experiment: Experiment, user: User, draft: Campaign) -> Campaign:
     Raises CampaignError; Http404 and PermissionDenied below engineer.
     """
     check(user, experiment, Role.ENGINEER)
+    for name in ("most_tokens", "tool", "steps"):  # left empty in a form or a request
+        setattr(draft, name, getattr(draft, name) or getattr(Campaign(), name))
     config, constraints = _checked(experiment, draft)
     draft.experiment, draft.team_id, draft.created_by = experiment, experiment.team_id, user
     draft.config, draft.constraints = config_to_json(config), constraints.to_json()
@@ -74,7 +77,7 @@ def begin(experiment: Experiment, user: User, draft: Campaign) -> Campaign:
             )
         draft.save()
         try:
-            field = spaces.field_of(draft)
+            field = spaces.space_of(draft)
         except ConfigError as error:
             raise CampaignError(str(error), error.field) from error
         draft.considered, draft.held_back = field.considered, dict(field.held_back)
@@ -139,7 +142,7 @@ NOT_BEGUN = (ArmRun.Status.QUEUED, ArmRun.Status.SUBMITTED)
 
 @dataclass(frozen=True)
 class Change:
-    """What somebody may do to a campaign in a status of `old`.  trials: of these statuses, which become `trial`."""
+    """A transition of a campaign from a status of `old` to `new`; its trials in a status of `trials` get `trial`."""
 
     old: tuple[str, ...]
     new: CampaignStatus

@@ -15,7 +15,7 @@ from campaigns.backends import Outcome
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import results
 from campaigns.services.queues import CAMPAIGNS, TRIALS
-from experiments.services.text import clean
+from formatting.text import clean
 from launches.models import ArmRun, Launch
 from launches.services import launching
 from launches.services.bundles import BundleError

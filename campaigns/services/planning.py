@@ -78,7 +78,7 @@ def _step(pk: int) -> int | Asking:
             return _stop(campaign, open_trials, f"The budget of {campaign.most_trials:,} trials is spent.")
         if count <= 0:
             return 0
-        field = spaces.field_of(campaign)
+        field = spaces.space_of(campaign)
         candidates, pool = spaces.pool_of(campaign, field)
         if campaign.on_other_devices:
             if not pool.done and pool.open:

@@ -18,7 +18,7 @@ from campaigns.models import Trial, TrialStatus
 from campaigns.services import spaces
 from campaigns.services.queues import TRIALS
 from experiments.services import secrets
-from experiments.services.text import clean
+from formatting.text import clean
 from perfmodel.config import ExperimentConfig
 from perfmodel.roofline import mfu
 
@@ -79,7 +79,7 @@ def _mfu(trial: Trial, step_s: float) -> float | None:
     """None on devices whose peak is not that of the configured chip."""
     if trial.campaign.on_other_devices:
         return None
-    field = spaces.field_of(trial.campaign)
+    field = spaces.space_of(trial.campaign)
     row = field.by_key.get(trial.key)
     if row is None:
         return None

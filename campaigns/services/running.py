@@ -45,7 +45,7 @@ def _run(trial: Trial, worker: str) -> None:
 
     try:
         config = spaces.config_of_trial(
-            spaces.field_of(campaign).config, {"mesh": trial.mesh, "training": trial.training}
+            spaces.space_of(campaign).config, {"mesh": trial.mesh, "training": trial.training}
         )
         if campaign.backend == Campaign.Backend.CLUSTER:
             launched.begin(trial, worker, config)
@@ -70,7 +70,7 @@ def _run(trial: Trial, worker: str) -> None:
 
 
 def backend_of(campaign: Campaign) -> Backend:
-    field = spaces.field_of(campaign)
+    field = spaces.space_of(campaign)
     if campaign.backend == Campaign.Backend.LOCAL:
         return Local()
     evidence = spaces.evidence_of_campaign(campaign, field.config)

@@ -38,7 +38,7 @@ COLUMNS = (
 _STATES = {TrialStatus.PAUSED: "waiting", TrialStatus.LAUNCHED: "running"}
 
 
-def field_of(campaign: Campaign) -> Space:
+def space_of(campaign: Campaign) -> Space:
     """Raises ConfigError where the configuration is none any more, or its measured step time is impossible."""
     # A database that was restored gives numbers away again.
     key = (campaign.pk, campaign.created_at)

@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from accounts.models import Membership, Role, User
 from accounts.refusals import Refused
+from accounts.text import one_line
 from dialogue.models import Message, Thread
 from experiments.models import Experiment
 from experiments.services import events, secrets
-from experiments.services.text import clean, title
+from formatting.text import clean
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from proposals.agents import chat
@@ -72,7 +73,7 @@ def store_question(thread: Thread, user: User, text: str, data: Mapping[str, Any
             raise DialogueError("This conversation is too long; start a new one.")
         question = Message.objects.create(thread=thread, role=Message.Role.USER, author=user, text=clean(text))
         if not thread.title:
-            thread.title = title(text)[:TITLE_CHARACTERS]
+            thread.title = one_line(text, TITLE_CHARACTERS)
         thread.save(update_fields=["title", "updated_at"])
         event = {"thread": thread.pk, "message": question.pk, "text": text, **(data or {})}
         events.append(thread.experiment_id, "message", "user", user=user, data=event)

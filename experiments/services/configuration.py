@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.text import one_line
 from experiments.consistency import Contradiction, Facts, Prefilled, contradictions, prefilled
-from experiments.models import Experiment, Profile, RunStatus
+from experiments.models import NAME_CHARACTERS, Experiment, Profile, RunStatus
 from experiments.services import against_profile, events, runs
-from experiments.services.text import title
 from perfmodel import config_file, price
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.reading import MAX_BYTES, parse_text
@@ -138,7 +138,7 @@ def default_name(checked: Checked) -> str:
 def _rename(experiment: Experiment, checked: Checked) -> None:
     """A name that was changed in the configuration is the experiment's; one that stayed leaves it as it is."""
     before = (experiment.config or {}).get("name", experiment.name)
-    after = title(str(checked.data.get("name") or ""))
+    after = one_line(str(checked.data.get("name") or ""), NAME_CHARACTERS)
     if after and after != before:
         experiment.name = after
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from experiments.models import Experiment, Origin, Profile, Run
 from experiments.services import storage
-from experiments.services.text import clean, clean_json
 from experiments.step_profile import PROFILE, STEP_PROFILE, StepProfile
+from formatting.text import clean, clean_json
 
 
 class NotIngested(LookupError):

@@ -16,12 +16,12 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 from accounts.refusals import Refused
-from accounts.text import whole_number
 from audit import trail
 from audit.models import Action
 from experiments import event_text
 from experiments.models import Event, as_words
 from experiments.services import events
+from formatting.numbers import whole_number
 
 logger = logging.getLogger(__name__)
 

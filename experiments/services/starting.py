@@ -8,10 +8,10 @@ from typing import Any
 from django.db import transaction
 
 from accounts.models import Team, User
-from experiments.models import Experiment, Origin, Profile
+from accounts.text import one_line
+from experiments.models import NAME_CHARACTERS, Experiment, Origin, Profile
 from experiments.services import configuration, events, runs
 from experiments.services.configuration import Checked
-from experiments.services.text import title
 
 
 def from_step_time(
@@ -26,7 +26,10 @@ def from_step_time(
         return None, checked
     with transaction.atomic():
         experiment = Experiment(
-            team=team, created_by=user, origin=Origin.STEP_TIME, name=title(name.strip()) or _name(checked)
+            team=team,
+            created_by=user,
+            origin=Origin.STEP_TIME,
+            name=one_line(name, NAME_CHARACTERS) or _name(checked),
         )
         configuration.keep(experiment, checked)
         experiment.save()
@@ -38,5 +41,5 @@ def from_step_time(
 
 def _name(checked: Checked) -> str:
     """The configuration's name, else model and hardware."""
-    given = title(str(checked.data.get("name") or ""))
-    return given or title(configuration.default_name(checked)) or "Unnamed experiment"
+    given = one_line(str(checked.data.get("name") or ""), NAME_CHARACTERS)
+    return given or one_line(configuration.default_name(checked), NAME_CHARACTERS) or "Unnamed experiment"

@@ -19,14 +19,13 @@ from django.utils import timezone
 from accounts.models import Role, Team, User
 from accounts.permissions import check
 from accounts.refusals import Refused
-from accounts.text import display_name
+from accounts.text import display_name, one_line
 from audit import trail
 from audit.models import Action
 from disk import space
 from experiments.ingest.json_documents import is_configuration, is_tool_export
-from experiments.models import Experiment, Origin, Profile, ProfileFile, Run, RunStatus
+from experiments.models import NAME_CHARACTERS, Experiment, Origin, Profile, ProfileFile, Run, RunStatus
 from experiments.services import against_profile, configuration, deleting, events, runs, storage
-from experiments.services.text import title
 from formatting import limit
 
 DEFAULT_LIMIT_BYTES = 500_000_000
@@ -213,8 +212,7 @@ def exclude(run: Run, name: str, user: User | None = None, sha256: str = "") -> 
     with transaction.atomic():
         _only_when_idle(run)
         files = run.profile.files.filter(included=True)
-        named = files.filter(name=name)
-        if file := named.filter(sha256__startswith=sha256).first() or named.first():
+        if file := files.filter(name=name, sha256__startswith=sha256).first():
             if not files.exclude(pk=file.pk).exists():
                 raise UploadError("This is the only file of the profile; upload another one before excluding it.")
             files.filter(pk=file.pk).update(included=False)
@@ -292,7 +290,7 @@ def _name(name: str | None, checked: configuration.Checked | None, stored: Seque
         first = stored[0].name
         ending = next((e for e in _ENDINGS if first.lower().endswith(e)), "")
         given = first[: len(first) - len(ending)] or first
-    return title(given) or "Unnamed experiment"
+    return one_line(given, NAME_CHARACTERS) or "Unnamed experiment"
 
 
 def _add_rows(profile: Profile, stored: Sequence[Stored]) -> None:

@@ -15,8 +15,8 @@ from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.services import storage
-from experiments.services.text import clean_json
 from formatting import limit
+from formatting.text import clean_json
 from history.models import RecordImport
 from history.reading import ReadRow, RowProblem
 from history.record import Record

@@ -20,10 +20,11 @@ from django.utils import timezone
 
 from accounts.models import Role, Team, User
 from accounts.permissions import membership_in
-from accounts.text import clean, display_name, one_line
+from accounts.text import display_name, one_line
 from audit import trail
 from audit.models import Action
 from disk import space
+from formatting.text import clean
 from jobs.jobs import Jobs, released
 from knowledge import documents
 from knowledge.documents.errors import DocumentError

@@ -18,8 +18,8 @@ from accounts.models import Role
 from accounts.parsers import JSONParser
 from accounts.permissions import get_for
 from accounts.rest import Detail, Invalid, validated
-from accounts.text import whole_number
 from experiments.api.common import ConfigErrors
+from formatting.numbers import whole_number
 from launches.api.parsers import Bytes
 from launches.api.serializers import FileRequest, FileSerializer, ReportAnswer
 from launches.models import ArmRun, Launch

@@ -19,7 +19,7 @@ from accounts import tokens
 from accounts.models import User
 from experiments.models import Experiment
 from experiments.services import events, secrets, starting, storage, uploads
-from experiments.services.text import clean
+from formatting.text import clean
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import arms, bundles
 from perfmodel.config import ExperimentConfig

@@ -16,8 +16,8 @@ from accounts.permissions import check, membership_in
 from accounts.refusals import Refused
 from experiments.models import Experiment
 from experiments.services import events, secrets
-from experiments.services.text import clean
 from formatting import counted
+from formatting.text import clean
 from launches import backends
 from launches.backends import BackendError, JobSpec, JobState
 from launches.models import ArmRun, Launch

@@ -20,8 +20,8 @@ from accounts.refusals import Refused
 from accounts.text import display_name
 from disk import space
 from experiments.services import secrets, storage, uploads
-from experiments.services.text import clean
 from formatting import limit
+from formatting.text import clean
 from launches.models import ArmRun, Launch, ReportFile
 from launches.services import queue
 from perfmodel.config import ConfigError

@@ -16,7 +16,7 @@ from accounts.permissions import get_for, team_ids
 from accounts.rest import Detail, Paging, TeamObjects, TeamRole, validated
 from experiments.api.common import ConfigErrors
 from experiments.filters import OfRun
-from experiments.services.text import clean_json
+from formatting.text import clean_json
 from proposals.candidate import Candidate
 from proposals.filters import OfProposal
 from proposals.launch import KINDS

@@ -16,7 +16,7 @@ from accounts.models import Role, User
 from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.services import configuration
-from experiments.services.text import clean, clean_json
+from formatting.text import clean, clean_json
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from perfmodel.config import ExperimentConfig, framework_of

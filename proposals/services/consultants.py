@@ -17,7 +17,7 @@ from agent.events import RunEvent, TextDelta, ToolReturned, drive
 from agent.provider.base import Provider
 from experiments.models import Run
 from experiments.services import events
-from experiments.services.text import clean_json
+from formatting.text import clean_json
 from perfmodel.config import ConfigError
 from proposals.agents import analyzer_agent, endpoint, proposal_agent
 from proposals.agents.drafts import Line

@@ -17,7 +17,7 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import events, runs
-from experiments.services.text import clean
+from formatting.text import clean
 from jobs.declared import DIALOGUE_QUEUE
 from jobs.jobs import Jobs
 from proposals.agents import analyzer_agent, endpoint, proposal_agent

@@ -25,9 +25,9 @@ from experiments.consistency import facts_of
 from experiments.ingest import IngestError, read_profile
 from experiments.models import Experiment, Run, RunStatus
 from experiments.services import configuration, events, profiles, runs, storage, traces
-from experiments.services.text import clean, clean_json
 from experiments.step_profile import PROFILE, StepProfile
 from formatting import counted, plain
+from formatting.text import clean, clean_json
 from jobs import workers
 from perfmodel.config import ConfigError, ExperimentConfig
 from proposals.plan import Plan

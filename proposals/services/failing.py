@@ -11,8 +11,8 @@ from django.core.files.base import File
 
 from accounts.text import display_name
 from experiments.services import uploads
-from experiments.services.text import clean
 from formatting import limit
+from formatting.text import clean
 from proposals.constraints import Constraints
 from proposals.failures import Failure, read_failure
 from proposals.models import Measurement, Proposal

@@ -23,7 +23,7 @@ from diagnosis import comparing
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, Origin, Run, RunStatus
 from experiments.services import against_profile, configuration, events, secrets
-from experiments.services.text import clean
+from formatting.text import clean
 from history.record import FAILURES, outcome_of
 from proposals.candidate import chips_ratio
 from proposals.control_arm import NO_DIFFERENCE, VERDICT, Verdict

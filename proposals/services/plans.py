@@ -13,7 +13,7 @@ from diagnosis import services as diagnosis_services
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, ReviewState, Run
 from experiments.services import events
-from experiments.services.text import clean_json
+from formatting.text import clean_json
 from perfmodel.config import placement_text
 from proposals.models import PlanRecord, Proposal
 from proposals.plan import PLAN, PROPOSAL, Plan, ProposalPlan

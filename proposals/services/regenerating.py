@@ -14,7 +14,7 @@ from accounts.permissions import check
 from accounts.refusals import Refused
 from experiments.models import Experiment, RunStatus
 from experiments.services import configuration, events, profiles, runs
-from experiments.services.text import clean
+from formatting.text import clean
 from jobs.jobs import Jobs
 from perfmodel.config import ConfigError
 from proposals.constraints import Constraints

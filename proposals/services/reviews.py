@@ -13,7 +13,7 @@ from audit import trail
 from audit.models import Action
 from experiments.models import Experiment, ReviewState
 from experiments.services import events
-from experiments.services.text import clean
+from formatting.text import clean
 from proposals.models import Decision, Proposal, Review
 
 MAX_COMMENT = 10_000

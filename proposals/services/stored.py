@@ -16,7 +16,7 @@ from diagnosis.compare.comparison import Comparison
 from diagnosis.models import DiagnosisRecord
 from experiments.models import Experiment, RunStatus
 from experiments.services import profiles
-from experiments.services.text import clean
+from formatting.text import clean
 from history.case import Case
 from history.models import HistoryRecord
 from history.record import Record

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 from contextlib import asynccontextmanager
-from importlib import import_module
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -15,17 +13,13 @@ from django.conf import settings
 from django.db import connection, connections
 from django.test import Client
 
+from asapweb.asgi import application
 from experiments import live, stream
 from experiments.models import RunStatus
 from experiments.services import events, runs
 from tests.backend.factories import make_experiment, make_people, make_ready
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-# The web server puts its whole process's temporary files on the disk of the uploads; other tests keep theirs.
-_folder = tempfile.tempdir
-application = import_module("asapweb.asgi").application
-tempfile.tempdir = _folder
 
 in_database = sync_to_async
 

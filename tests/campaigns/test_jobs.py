@@ -79,7 +79,7 @@ def recorded(people, ready, monkeypatch):
         outcomes = {key_of(config): outcome for config, outcome in runs(count, failing)}
         field = Space(parse_config(CONFIG)[0], listed(configs), 0, len(configs), {})
         lookup = SimpleNamespace(measure=lambda config, stop: outcomes[key_of(config)])
-        monkeypatch.setattr(spaces, "field_of", lambda campaign: field)
+        monkeypatch.setattr(spaces, "space_of", lambda campaign: field)
         monkeypatch.setattr(running, "backend_of", lambda campaign: lookup)
         return begin(people, ready, **more)
 

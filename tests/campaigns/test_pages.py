@@ -11,7 +11,6 @@ from io import StringIO
 import pytest
 
 from campaigns import presentation
-from campaigns.forms import CampaignForm
 from campaigns.models import Campaign, TrialStatus
 from campaigns.services import campaigns, running
 from experiments.models import Experiment
@@ -49,13 +48,14 @@ def test_the_form_begins_a_campaign_and_leads_to_its_pool(people, ready):
     assert "The first trial is running" in page
 
 
-def test_what_is_left_empty_has_its_default(people, ready, monkeypatch):
-    monkeypatch.setattr("campaigns.forms.model_missing", lambda: "")
-    empty = dict.fromkeys(("most_tokens", "steps", "tool"), "")
-    draft = CampaignForm({"backend": "modelled", "most_trials": 4, "parallel": 1, **empty})
-    assert draft.is_valid(), draft.errors
-    made = draft.drafted("")
-    assert (made.most_tokens, made.steps, made.tool) == (500_000, 30, "maxtext")
+def test_what_is_left_empty_has_its_default(people, ready):
+    empty = {"most_tokens": "", "steps": "", "tool": ""}
+    form = {"backend": "modelled", "most_trials": 4, "parallel": 1, **empty}
+    assert people.client("engineer").post(f"/experiments/{ready.experiment.pk}/campaigns/", form).status_code == 302
+    given = {"experiment": ready.experiment.pk, "backend": "modelled", "most_trials": 4, "tool": "", "steps": None}
+    answer = people.client("engineer").post("/api/campaigns/", given, content_type="application/json")
+    assert answer.status_code == 201, answer.content
+    assert set(ready.experiment.campaigns.values_list("most_tokens", flat=True)) == {500_000}
 
 
 def test_what_cannot_be_begun_is_said_beside_the_form(people, ready):

@@ -12,7 +12,7 @@ from campaigns.engine.acquisition import look
 from campaigns.engine.candidates import listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
-from campaigns.engine.space import Refused, Space, searched
+from campaigns.engine.space import NoCandidateError, Space, searched
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.failures import read_failure
@@ -52,14 +52,14 @@ def test_every_candidate_is_found_by_its_mesh_and_changes_however_they_are_writt
     ],
 )
 def test_what_is_none_names_the_rule(ici: dict[str, Any], changes: dict[str, Any], rule: str) -> None:
-    with pytest.raises(Refused, match=f"(?i){rule}"):
+    with pytest.raises(NoCandidateError, match=f"(?i){rule}"):
         known().find(Candidate({"ici": ici}, changes))
 
 
 def test_what_the_campaign_keeps_is_kept() -> None:
     rules = Constraints(keep_axes=("model",))
     asked = searched(config(), rules)
-    with pytest.raises(Refused, match="Your constraint: keep"):
+    with pytest.raises(NoCandidateError, match="Your constraint: keep"):
         asked.find(Candidate({"ici": {"data": 8, "model": 2}}))
 
 

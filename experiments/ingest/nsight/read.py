@@ -66,7 +66,7 @@ def read(path: Path, name: str) -> TraceFile:
 def _read(database: Database, name: str) -> TraceFile:
     known = {"StringIds", "TARGET_INFO_GPU", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
     if not any(table.startswith("CUPTI_ACTIVITY_KIND_") for table in database.tables) and not (known & database.tables):
-        if any(table.startswith(("rocpd_", "rocpd")) for table in database.tables):
+        if any(table.startswith("rocpd") for table in database.tables):
             remedy = "Record the step with the PyTorch profiler or jax.profiler, and upload its trace."
             raise IngestError(f"{name} is a database of ROCm's profiler, which is not read.", remedy, name)
         raise IngestError(
