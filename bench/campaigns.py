@@ -144,11 +144,10 @@ def _worker(campaign: int, trials: int) -> subprocess.Popen[bytes]:
 
 def work(pk: int, trials: int) -> None:
     """What a Celery worker does with the messages of a campaign, without the broker: take what nobody has."""
-    from campaigns.engine.candidates import listed
     from campaigns.engine.space import Space
     from campaigns.models import Campaign
     from campaigns.services import campaigns, planning, running, spaces
-    from evaluation.campaigns.landscape import read_landscape
+    from evaluation.campaigns.landscape import listed, read_landscape
     from jobs.workers import is_known_dead
     from perfmodel.config_file import parse_config
 

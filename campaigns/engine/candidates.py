@@ -23,7 +23,7 @@ from perfmodel.memory import MemoryUse
 from perfmodel.price import NOTHING, Evidence
 from perfmodel.step_time import Z80, combine, error_range
 from perfmodel.terms import step_terms
-from perfmodel.workload import Workload, from_config, stack
+from perfmodel.workload import Workload
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -163,13 +163,6 @@ def price(
         known=evidence.memory,
         legal=~np.array(np.broadcast_to(reduce(np.logical_or, broken.values()), count)),
     )
-
-
-def listed(
-    configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
-) -> TrialCandidates:
-    """The configurations of a recorded landscape."""
-    return price(configs, stack([from_config(config) for config in configs]), efficiencies=efficiencies)
 
 
 def _settings(w: Workload, count: int) -> Floats:

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from campaigns.backends.compiled import log_of
-from campaigns.engine.candidates import listed
 from diagnosis.analyzer.links import ideal_time_s, mesh_links
+from evaluation.campaigns.landscape import listed
 from evaluation.campaigns.recorded import Recorded
 from evaluation.compiled import WORKLOADS, Workload, compiled_row
 from experiments.hlo.program import Program

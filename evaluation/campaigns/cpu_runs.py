@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.engine.candidates import listed
-from evaluation.campaigns.landscape import read_landscape
+from evaluation.campaigns.landscape import listed, read_landscape
 from evaluation.campaigns.recorded import Recorded
 from perfmodel import legality
 from perfmodel.config_file import parse_config

@@ -14,9 +14,12 @@ from math import isfinite
 from typing import Any
 
 from campaigns.backends.backend import Outcome, Stop
+from campaigns.engine.candidates import TrialCandidates, price
 from campaigns.engine.space import key_of, settings_of
 from perfmodel.config import ConfigError, ExperimentConfig
 from perfmodel.config_file import read_training
+from perfmodel.efficiency import Efficiencies, EfficiencyTable
+from perfmodel.workload import from_config, stack
 from proposals.candidate import Candidate, candidate
 
 #: Configurations of one landscape.
@@ -103,3 +106,10 @@ def _sizes(mesh: Mapping[str, Any], field: str) -> dict[str, dict[str, int]]:
 
 def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
+
+
+def listed(
+    configs: Sequence[ExperimentConfig], efficiencies: Efficiencies | EfficiencyTable | None = None
+) -> TrialCandidates:
+    """Return the configurations of a recorded landscape as candidates, priced by the model alone."""
+    return price(configs, stack([from_config(config) for config in configs]), efficiencies=efficiencies)

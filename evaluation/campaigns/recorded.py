@@ -15,8 +15,9 @@ from io import BytesIO
 import numpy as np
 import numpy.typing as npt
 
-from campaigns.engine.candidates import TrialCandidates, listed
+from campaigns.engine.candidates import TrialCandidates
 from campaigns.engine.pool import Trial
+from evaluation.campaigns.landscape import listed
 from evaluation.optico import tuned_runs
 from evaluation.sweep_groups import Group, groups
 from evaluation.time_rows import TimeRow

@@ -11,12 +11,12 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.backends import Modelled, Outcome
-from campaigns.engine.candidates import listed
 from campaigns.engine.space import Space, key_of, searched
 from campaigns.models import Campaign, CampaignStatus, Trial, TrialStatus
 from campaigns.services import campaigns, planning, running, spaces
 from campaigns.services.campaigns import CampaignError
 from diagnosis.models import DiagnosisRecord
+from evaluation.campaigns.landscape import listed
 from perfmodel.config_file import parse_config
 from tests.backend.factories import CONFIG
 from tests.backend.threads import in_threads

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from campaigns.engine.acquisition import look
-from campaigns.engine.candidates import listed
 from campaigns.engine.loop import iterate
 from campaigns.engine.pool import Pool, Trial
 from campaigns.engine.space import NoCandidateError, Space, searched
+from evaluation.campaigns.landscape import listed
 from proposals.candidate import Candidate
 from proposals.constraints import Constraints
 from proposals.failures import read_failure
