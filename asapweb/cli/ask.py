@@ -28,10 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--config", required=True, help="the run's configuration, JSON or YAML")
     parser.add_argument(
         "--profile",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="PROFILE",
-        help="in a format of `asap diagnose`; repeat for several files. Without a profile, answers are based on the "
+        help="one or several files in a format of `asap diagnose`. Without a profile, answers are based on the "
         "configuration's measured step time, or on the performance model alone",
     )
     parser.add_argument("--mesh", help="argument of a computation: fsdp=16,tp=4")

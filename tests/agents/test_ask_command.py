@@ -81,7 +81,7 @@ def test_a_model_answers_free_text(
 
 
 def test_a_profile_says_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [word for file in SAMPLE.files for word in ("--profile", str(file))]
+    files = ["--profile", *map(str, SAMPLE.files)]
     found = ask(capsys, "verdict", "--config", str(SAMPLE.config), *files)
     assert any(value["origin"] == "measured" for value in found["values"])
 
